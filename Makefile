@@ -1,0 +1,47 @@
+# Every target sets itself up from a bare Python >= 3.11: the first run creates .venv, later runs reuse it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+OUT ?= results
+
+# JAX's small factorisations are many times slower when OpenBLAS spreads them over busy cores.
+export OPENBLAS_NUM_THREADS ?= 1
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup test test-slow lint reproduce bench clean
+
+help:
+	@echo "make reproduce   the main job: run the studies and draw their pictures (into $(OUT)/)"
+	@echo "make test        lint, types and tests: the whole check"
+	@echo "make test-slow   the longer checks that 'make test' leaves out"
+	@echo "make lint        ruff and basedpyright alone"
+	@echo "make bench       the benchmarks, each beside its baseline in one run"
+	@echo "make clean       remove .venv and build outputs"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $(STAMP)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --level error
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+reproduce: $(STAMP)
+	$(BIN)/snapgrad reproduce --out $(OUT)
+
+bench: $(STAMP)
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

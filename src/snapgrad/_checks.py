@@ -1,0 +1,97 @@
+"""Argument checks: each error names the argument, what was given and what would be right.
+
+Values known now raise `ValueError`; values inside a trace go through `equinox.error_if`.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+def real_scalar(name: str, value: Any, *, low: float, below: float = np.inf) -> Float[Array, ""]:
+    """A floating-point scalar in `[low, below)`."""
+    if isinstance(value, bool | str) or value is None:
+        raise TypeError(f"`{name}` must be a number, got {value!r}.")
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.integer):
+        array = array.astype(jnp.result_type(float))
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"`{name}` must be a real number, got dtype {array.dtype}.")
+    if array.shape != ():
+        raise ValueError(
+            f"`{name}` must be one number, got shape {array.shape}; to sweep over several, build the "
+            f"method inside `jax.vmap` (or with `eqx.filter_vmap`)."
+        )
+    bad = ~((array >= low) & (array < below))
+    wanted = f">= {low:g}" if np.isinf(below) else f"in [{low:g}, {below:g})"
+    if isinstance(array, jax.core.Tracer):
+        return eqx.error_if(array, bad, f"`{name}` must be {wanted}.")
+    if bool(bad):
+        raise ValueError(f"`{name}` must be {wanted}, got {value!r}.")
+    return array
+
+
+def positive_int(name: str, value: Any, *, most: int | None = None, most_name: str = "") -> int:
+    """A whole number of at least one, and of at most `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"`{name}` must be a whole number, got {value!r}.")
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1, got {value}.")
+    if most is not None and value > most:
+        raise ValueError(f"`{name}` must be at most {most_name or most}, which is {most}; got {value}.")
+    return int(value)
+
+
+def real_array(name: str, value: Any, *, ndim: int, rows: int | None = None) -> Float[Array, "..."]:
+    """A non-empty, finite, real floating-point array of `ndim` axes (and `rows` entries on the first)."""
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.integer):
+        array = array.astype(jnp.result_type(float))
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}.")
+    if array.ndim != ndim:
+        raise ValueError(f"`{name}` must have {ndim} axes, got shape {array.shape}.")
+    if array.size == 0:
+        raise ValueError(f"`{name}` must not be empty, got shape {array.shape}.")
+    if rows is not None and array.shape[0] != rows:
+        raise ValueError(f"`{name}` must have {rows} entries on its first axis, got shape {array.shape}.")
+    if not isinstance(array, jax.core.Tracer):
+        bad = int(np.count_nonzero(~np.isfinite(np.asarray(array))))
+        if bad:
+            raise ValueError(f"`{name}` must be finite, got {bad} entries that are NaN or infinite.")
+    return array
+
+
+def float_params(name: str, params: Any) -> Any:
+    """A pytree whose leaves are all floating-point arrays."""
+    if not jax.tree.leaves(params):
+        raise ValueError(f"`{name}` must hold at least one array, got {params!r}.")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        where = f"{name}{jax.tree_util.keystr(path)}"
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.inexact):
+            raise TypeError(
+                f"`{where}` must be a floating-point array, got {type(leaf).__name__}"
+                + (f" of dtype {dtype}" if dtype is not None else "")
+                + "; split off what is not trained, for example with `equinox.partition`."
+            )
+    return params
+
+
+def same_tree(name: str, given: Any, wanted: Any, what: str) -> None:
+    """`given` has the structure and leaf shapes of `wanted`."""
+    if jax.tree.structure(given) != jax.tree.structure(wanted):
+        raise ValueError(
+            f"`{name}` must have the tree structure of {what}, {jax.tree.structure(wanted)}; "
+            f"got {jax.tree.structure(given)}."
+        )
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(given), jax.tree.leaves(wanted), strict=True):
+        if jnp.shape(a) != jnp.shape(b):
+            raise ValueError(
+                f"`{name}{jax.tree_util.keystr(path)}` must have shape {jnp.shape(b)} as in {what}, "
+                f"got {jnp.shape(a)}."
+            )

@@ -1,0 +1,80 @@
+"""A Jacobian whose rows are stored."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Float, PyTree
+
+from .._checks import same_tree
+from .._contracts import AbstractJacobian, Params
+from ..linalg import gram
+
+
+class DenseJacobian(AbstractJacobian):
+    """Stored rows: for a flat parameter vector a matrix `[k, n]`, for a pytree one `[k, *leaf.shape]` a leaf.
+
+    ```python
+    jac = sg.DenseJacobian(J)                                   # parameters: a vector of J.shape[1]
+    jac = sg.DenseJacobian({"w": Jw, "b": Jb})                  # Jw: [k, 3, 2] for params["w"]: [3, 2]
+    jac = sg.DenseJacobian(jax.vmap(jax.grad(f), (None, 0))(params, x))   # what JAX itself returns
+    ```
+    """
+
+    rows: PyTree[Float[Array, "k ..."]]
+
+    def __init__(self, rows: Any):
+        leaves, tree = jax.tree_util.tree_flatten_with_path(rows)
+        if not leaves:
+            raise ValueError("`rows` must hold at least one array, got an empty tree.")
+        arrays = []
+        for path, leaf in leaves:
+            name = f"rows{jax.tree_util.keystr(path)}"
+            array = jnp.asarray(leaf)
+            if not jnp.issubdtype(array.dtype, jnp.floating):
+                raise TypeError(f"`{name}` must hold real floating-point numbers, got dtype {array.dtype}.")
+            if array.ndim == 0 or array.shape[0] == 0:
+                raise ValueError(
+                    f"`{name}` must have at least one row on its first axis, got shape {array.shape}."
+                )
+            if arrays and array.shape[0] != arrays[0].shape[0]:
+                raise ValueError(
+                    f"`{name}` must have {arrays[0].shape[0]} rows like the leaves before it, "
+                    f"got shape {array.shape}."
+                )
+            arrays.append(array)
+        self.rows = jax.tree.unflatten(tree, arrays)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`."""
+        leaves = jax.tree.leaves(self.rows)
+        k = leaves[0].shape[0]
+        return k, sum(leaf.size // k for leaf in leaves)
+
+    def gram(self) -> Float[Array, "k k"]:
+        """J Jᵀ, a sum over leaves."""
+        return sum((gram(leaf) for leaf in self._matrices()[1:]), start=gram(self._matrices()[0]))
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """J φ."""
+        same_tree("tangent", tangent, jax.tree.map(lambda leaf: leaf[0], self.rows), "the parameters")
+        products = [
+            jnp.matmul(row, jnp.ravel(leaf), precision=Precision.HIGHEST)
+            for row, leaf in zip(self._matrices(), jax.tree.leaves(tangent), strict=True)
+        ]
+        return sum(products[1:], start=products[0])
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Jᵀ u."""
+        return jax.tree.map(
+            lambda leaf: jnp.tensordot(cotangent, leaf, axes=1, precision=Precision.HIGHEST), self.rows
+        )
+
+    def dense(self) -> Float[Array, "k n"]:
+        """J as one matrix."""
+        return jnp.concatenate(self._matrices(), axis=1)
+
+    def _matrices(self) -> list[Float[Array, "k _"]]:
+        return [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(self.rows)]

@@ -8,6 +8,9 @@ OUT ?= results
 # JAX's small factorisations are many times slower when OpenBLAS spreads them over busy cores.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
+# jaxlib waits for batched LAPACK calls inside the thread pool that runs them; on two cores two such calls
+# at once wait for ever. A pool of four threads keeps one free.
+export NPROC ?= 4
 
 .PHONY: help setup test test-slow lint reproduce bench clean
 

@@ -1,6 +1,13 @@
 """Strict numerics for every test: float64, no silent rank promotion, run-time shape checks."""
 
-import jax
+import os
+
+# jaxlib runs batched LAPACK calls on its own thread pool and waits for them there: on two cores, two such
+# calls at once wait for each other for ever. More threads than cores keep one free.
+os.environ.setdefault("NPROC", "4")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import jax  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -8,4 +15,4 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 from jaxtyping import install_import_hook  # noqa: E402
 
 # Checks every jaxtyping annotation of the library while the tests run.
-install_import_hook("snapgrad", "beartype.beartype")
+install_import_hook("snapgrad", "strict.check")

@@ -1,6 +1,9 @@
 """snapgrad: sketch-and-project natural gradients in JAX."""
 
 from . import linalg as linalg
+from . import methods as methods
+from . import problems as problems
+from . import sampling as sampling
 from ._contracts import AbstractJacobian as AbstractJacobian
 from ._contracts import AbstractMethod as AbstractMethod
 from ._contracts import AbstractProblem as AbstractProblem
@@ -8,5 +11,12 @@ from ._contracts import AbstractSampler as AbstractSampler
 from ._contracts import Linearisation as Linearisation
 from ._contracts import Pair as Pair
 from .jacobian import DenseJacobian as DenseJacobian
+from .methods import SGD as SGD
+from .methods import SNG as SNG
+from .methods import Spring as Spring
+from .methods import TwoBatch as TwoBatch
+from .methods import as_optax as as_optax
+from .methods import kaczmarz as kaczmarz
+from .training import run as run
 
 __version__ = "0.1.0"

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 
@@ -28,7 +29,7 @@ def real_scalar(name: str, value: Any, *, low: float, below: float = np.inf) -> 
         )
     bad = ~((array >= low) & (array < below))
     wanted = f">= {low:g}" if np.isinf(below) else f"in [{low:g}, {below:g})"
-    if isinstance(array, jax.core.Tracer):
+    if isinstance(array, Tracer):
         return eqx.error_if(array, bad, f"`{name}` must be {wanted}.")
     if bool(bad):
         raise ValueError(f"`{name}` must be {wanted}, got {value!r}.")
@@ -59,7 +60,7 @@ def real_array(name: str, value: Any, *, ndim: int, rows: int | None = None) -> 
         raise ValueError(f"`{name}` must not be empty, got shape {array.shape}.")
     if rows is not None and array.shape[0] != rows:
         raise ValueError(f"`{name}` must have {rows} entries on its first axis, got shape {array.shape}.")
-    if not isinstance(array, jax.core.Tracer):
+    if not isinstance(array, Tracer):
         bad = int(np.count_nonzero(~np.isfinite(np.asarray(array))))
         if bad:
             raise ValueError(f"`{name}` must be finite, got {bad} entries that are NaN or infinite.")
@@ -95,3 +96,10 @@ def same_tree(name: str, given: Any, wanted: Any, what: str) -> None:
                 f"`{name}{jax.tree_util.keystr(path)}` must have shape {jnp.shape(b)} as in {what}, "
                 f"got {jnp.shape(a)}."
             )
+
+
+def one_of(name: str, value: Any, options: tuple[str, ...]) -> Any:
+    """One of a few words."""
+    if value not in options:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, options))}; got {value!r}.")
+    return value

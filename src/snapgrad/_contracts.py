@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Scalar
 
-Params: TypeAlias = PyTree
+Params: TypeAlias = Any
 """Any pytree of floating-point arrays; tangents and directions have the same structure."""
 Batch: TypeAlias = Any
 """What a sampler draws and a problem understands: row indices, points, or a `Pair` of either."""
-State: TypeAlias = PyTree
+State: TypeAlias = Any
+"""What a method or sampler hands from one step to the next: a pytree, `()` where there is nothing."""
 
 
 class AbstractJacobian(eqx.Module):
@@ -92,10 +93,8 @@ class Pair(NamedTuple):
 class AbstractProblem(eqx.Module):
     """Something to minimise: it knows its parameters and how to linearise itself on a batch."""
 
-    @property
-    @abc.abstractmethod
-    def num_rows(self) -> int | None:
-        """The number m of rows to sample from, or None for a continuous domain."""
+    num_rows: eqx.AbstractVar[int | None]
+    """The number m of rows to sample from, or None for a continuous domain."""
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray) -> Params:
@@ -113,10 +112,8 @@ class AbstractProblem(eqx.Module):
 class AbstractSampler(eqx.Module):
     """Draws the batch of each step, with a state of its own where one is needed (Markov chains)."""
 
-    @property
-    @abc.abstractmethod
-    def num_rows(self) -> int | None:
-        """The number m of rows it draws from, or None if it draws something else."""
+    num_rows: eqx.AbstractVar[int | None]
+    """The number m of rows it draws from, or None if it draws something else."""
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray) -> State:

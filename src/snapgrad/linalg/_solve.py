@@ -1,6 +1,6 @@
 """Regularised pseudoinverses: (K + λI)⁺ from a gram matrix, J^{+(λ)} from J itself."""
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import equinox.internal as eqxi
 import jax
@@ -10,6 +10,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
 Solver: TypeAlias = Literal["auto", "cholesky", "eigh", "qr"]
+SOLVERS: tuple[Solver, ...] = get_args(Solver)
 """How a step solves its system; see `psd_solve` for the first three and `pinv_solve` for `"qr"`."""
 
 
@@ -23,6 +24,7 @@ def rank_cutoff(size: int, dtype: jnp.dtype) -> float:
     return 10 * size * float(jnp.finfo(dtype).eps)
 
 
+@jax.default_matmul_precision("highest")
 def psd_solve(
     K: Float[Array, "k k"],
     b: Float[Array, " k"],
@@ -62,6 +64,7 @@ def psd_solve(
     return _cond_any(~certain, check_scaled, lambda: x)
 
 
+@jax.default_matmul_precision("highest")
 def pinv_solve(
     J: Float[Array, "k n"], b: Float[Array, " k"], damping: Float[Array, ""] | float
 ) -> Float[Array, " n"]:

@@ -1,0 +1,114 @@
+"""Sketching matrices Ω (k × m), applied to the rows of a linear system."""
+
+import abc
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .._checks import positive_int
+from ._subsets import random_subset
+
+
+class AbstractSketch(eqx.Module):
+    """A random Ω, drawn anew at each step; `apply` gives ΩA and Ωb.
+
+    Selecting rows costs O(kn) a step. The others mix all rows and cost O(kmn): use them where rows are
+    so unequal that few of them carry the system.
+    """
+
+    sample_size: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def apply(
+        self, key: PRNGKeyArray, A: Float[Array, "m n"], b: Float[Array, " m"]
+    ) -> tuple[Float[Array, "k n"], Float[Array, " k"]]:
+        """(ΩA, Ωb)."""
+
+
+class AbstractMatrixSketch(AbstractSketch):
+    """A sketch that forms Ω."""
+
+    @abc.abstractmethod
+    def matrix(self, key: PRNGKeyArray, num_rows: int) -> Float[Array, "k m"]:
+        """Ω itself."""
+
+    @final
+    def apply(
+        self, key: PRNGKeyArray, A: Float[Array, "m n"], b: Float[Array, " m"]
+    ) -> tuple[Float[Array, "k n"], Float[Array, " k"]]:
+        """(ΩA, Ωb)."""
+        sketch = self.matrix(key, A.shape[0]).astype(A.dtype)
+        return (
+            jnp.matmul(sketch, A, precision=Precision.HIGHEST),
+            jnp.matmul(sketch, b, precision=Precision.HIGHEST),
+        )
+
+
+def _size(value: int) -> int:
+    return positive_int("sample_size", value)
+
+
+class RowSketch(AbstractSketch):
+    """k rows of the identity, uniformly without replacement: block Kaczmarz."""
+
+    sample_size: int = eqx.field(static=True, converter=_size)
+
+    def apply(
+        self, key: PRNGKeyArray, A: Float[Array, "m n"], b: Float[Array, " m"]
+    ) -> tuple[Float[Array, "k n"], Float[Array, " k"]]:
+        """(A_S, b_S), without forming Ω."""
+        rows = random_subset(key, A.shape[0], self.sample_size)
+        return A[rows], b[rows]
+
+
+class GaussianSketch(AbstractMatrixSketch):
+    """Independent normal entries of variance 1/k."""
+
+    sample_size: int = eqx.field(static=True, converter=_size)
+
+    def matrix(self, key: PRNGKeyArray, num_rows: int) -> Float[Array, "k m"]:
+        """A dense normal matrix."""
+        return jax.random.normal(key, (self.sample_size, num_rows)) / jnp.sqrt(self.sample_size)
+
+
+class SparseSignSketch(AbstractMatrixSketch):
+    """Each column holds `nonzeros` random signs in distinct random places, scaled to unit norm."""
+
+    sample_size: int = eqx.field(static=True, converter=_size)
+    nonzeros: int = eqx.field(static=True, default=8)
+
+    def __check_init__(self):
+        positive_int("nonzeros", self.nonzeros)
+
+    def matrix(self, key: PRNGKeyArray, num_rows: int) -> Float[Array, "k m"]:
+        """A matrix with `min(nonzeros, k)` entries a column."""
+        filled = min(self.nonzeros, self.sample_size)
+        place, sign = jax.random.split(key)
+        rows = jax.vmap(lambda key: random_subset(key, self.sample_size, filled))(
+            jax.random.split(place, num_rows)
+        )
+        signs = jax.random.rademacher(sign, rows.shape, dtype=float) / jnp.sqrt(filled)
+        columns = jnp.broadcast_to(jnp.arange(num_rows)[:, None], rows.shape)
+        return jnp.zeros((self.sample_size, num_rows)).at[rows, columns].set(signs)
+
+
+class HadamardSketch(AbstractMatrixSketch):
+    """k random rows of a Walsh–Hadamard matrix with random column signs (SRHT), scaled by 1/√k.
+
+    The system is thought of as padded by zero rows to the next power of two.
+    """
+
+    sample_size: int = eqx.field(static=True, converter=_size)
+
+    def matrix(self, key: PRNGKeyArray, num_rows: int) -> Float[Array, "k m"]:
+        """Entries (−1)^{popcount(i & j)} · sign_j / √k."""
+        choice, sign = jax.random.split(key)
+        padded = 1 << (num_rows - 1).bit_length()
+        rows = random_subset(choice, padded, min(self.sample_size, padded))
+        parity = jax.lax.population_count(rows[:, None] & jnp.arange(num_rows)[None, :]) % 2
+        signs = jax.random.rademacher(sign, (1, num_rows), dtype=float)
+        return (1 - 2 * parity) * signs / jnp.sqrt(self.sample_size)

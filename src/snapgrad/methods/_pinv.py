@@ -1,0 +1,57 @@
+"""The one operation that every method shares: the regularised pseudoinverse of an operator."""
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from .._contracts import AbstractJacobian, Params
+from ..linalg import Solver, gram, pinv_solve, psd_eigh, psd_solve
+
+
+def pinv_apply(
+    jacobian: AbstractJacobian,
+    vector: Float[Array, " k"],
+    damping: Float[Array, ""],
+    solver: Solver = "auto",
+) -> Params:
+    """J^{+(λ)} u = Jᵀ(JJᵀ + λI)⁺u = (JᵀJ + λI)⁺Jᵀu, in whichever of the two spaces is smaller."""
+    k, n = jacobian.shape
+    if solver != "qr" and k <= n:
+        return jacobian.rmv(psd_solve(jacobian.gram(), vector, damping, solver))
+    gradient, unravel = ravel_pytree(jacobian.rmv(vector))
+    if solver == "qr":
+        return unravel(pinv_solve(jacobian.dense(), vector, damping).astype(gradient.dtype))
+    return unravel(psd_solve(gram(jacobian.dense().T), gradient, damping, solver))
+
+
+@jax.default_matmul_precision("highest")
+def inverse_fisher_apply(
+    jacobian: AbstractJacobian, gradient: Params, damping: Float[Array, ""], solver: Solver = "auto"
+) -> Params:
+    """(JᵀJ + λI)⁺ g for any g, without an n × n matrix where k ≤ n.
+
+    With JJᵀ = V diag(w) Vᵀ, g splits into its part in the row space, where the inverse is 1/(w + λ),
+    and the rest, where it is 1/λ (and 0 at λ = 0). Splitting avoids the cancellation of Woodbury's
+    formula for small λ.
+    """
+    k, n = jacobian.shape
+    g, unravel = ravel_pytree(gradient)
+    if k > n:
+        return unravel(psd_solve(gram(jacobian.dense().T), g, damping, solver))
+    w, V, keep = psd_eigh(jacobian.gram())
+    lam = damping.astype(w.dtype)
+
+    def coefficients(vector: Params) -> Float[Array, " k"]:
+        return jnp.where(keep, V.T @ jacobian.mv(vector) / jnp.where(keep, w, 1), 0)
+
+    def combine(values: Float[Array, " k"]) -> Float[Array, " n"]:
+        return ravel_pytree(jacobian.rmv(V @ values))[0]
+
+    c = coefficients(gradient)
+    rest = g - combine(c)
+    correction = coefficients(unravel(rest))  # projecting twice leaves nothing but rounding
+    c, rest = c + correction, rest - combine(correction)
+    inside = combine(jnp.where(keep, c / jnp.where(keep, w + lam, 1), 0))
+    outside = jnp.where(lam > 0, rest / jnp.where(lam > 0, lam, 1), 0)
+    return unravel(inside + outside)

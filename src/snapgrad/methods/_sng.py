@@ -1,0 +1,45 @@
+"""Subsampled natural gradient."""
+
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._checks import float_params, one_of, real_scalar
+from .._contracts import AbstractMethod, Linearisation, Params, State
+from ..linalg import SOLVERS, Solver
+from ._pinv import pinv_apply
+
+
+class SNG(AbstractMethod):
+    """θ ← θ − η J_S^{+(λ)} r_S: minSR, ENGD-W or subsampled Gauss–Newton under other names.
+
+    On all rows (`sg.sampling.AllRows`) it is deterministic natural gradient descent.
+
+    **Arguments:**
+
+    - `damping`: λ ≥ 0; at λ = 0 the pseudoinverse, also for rank-deficient J_S.
+    - `solver`: `"auto"` (Cholesky, eigenvalues where that is not safe), `"cholesky"`, `"eigh"`, or
+      `"qr"`, which forms J_S and does not square its condition number.
+
+    ```python
+    method = sg.SNG(damping=1e-3)
+    direction, state = method.direction(lin, method.init(params))
+    ```
+    """
+
+    damping: Float[Array, ""]
+    solver: Solver = eqx.field(static=True)
+
+    def __init__(self, damping: Any = 0.0, solver: Solver = "auto"):
+        self.damping = real_scalar("damping", damping, low=0)
+        self.solver = one_of("solver", solver, SOLVERS)
+
+    def init(self, params: Params) -> State:
+        """No state."""
+        float_params("params", params)
+        return ()
+
+    def propose(self, lin: Linearisation, state: State) -> tuple[Params, State]:
+        """J_S^{+(λ)} r_S."""
+        return pinv_apply(lin.jacobian, lin.residual, self.damping, self.solver), state

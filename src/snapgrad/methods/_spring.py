@@ -1,0 +1,59 @@
+"""SPRING: subsampled projected-increment natural gradient."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._checks import float_params, one_of, real_scalar
+from .._contracts import AbstractMethod, Linearisation, Params
+from ..linalg import SOLVERS, Solver
+from ._pinv import pinv_apply
+
+
+class SpringState(eqx.Module):
+    """The momentum variable φ, shaped like the parameters."""
+
+    increment: Params
+
+
+class Spring(AbstractMethod):
+    """φ ← μφ + J_S^{+(λ)}(r_S − μJ_Sφ), θ ← θ − ηφ.
+
+    Theorem 6.1: accelerated sketch-and-project on the natural-gradient subproblem. It pays most where
+    the sample is small for the difficulty of the problem.
+
+    **Arguments:**
+
+    - `damping`: λ ≥ 0, as for `sg.SNG`.
+    - `momentum`: μ in [0, 1); at 0 it is `sg.SNG`.
+    - `solver`: as for `sg.SNG`.
+
+    ```python
+    method = sg.Spring(damping=1e-3, momentum=0.9)
+    direction, state = method.direction(lin, method.init(params))
+    ```
+    """
+
+    damping: Float[Array, ""]
+    momentum: Float[Array, ""]
+    solver: Solver = eqx.field(static=True)
+
+    def __init__(self, damping: Any = 0.0, momentum: Any = 0.9, solver: Solver = "auto"):
+        self.damping = real_scalar("damping", damping, low=0)
+        self.momentum = real_scalar("momentum", momentum, low=0, below=1)
+        self.solver = one_of("solver", solver, SOLVERS)
+
+    def init(self, params: Params) -> SpringState:
+        """φ = 0."""
+        return SpringState(jax.tree.map(jnp.zeros_like, float_params("params", params)))
+
+    def propose(self, lin: Linearisation, state: SpringState) -> tuple[Params, SpringState]:
+        """The next φ, which is both direction and state."""
+        J, r, phi = lin.jacobian, lin.residual, state.increment
+        mu = self.momentum.astype(r.dtype)
+        step = pinv_apply(J, r - mu * J.mv(phi), self.damping, self.solver)
+        phi = jax.tree.map(lambda old, new: mu.astype(old.dtype) * old + new, phi, step)
+        return phi, SpringState(phi)

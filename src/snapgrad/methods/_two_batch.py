@@ -1,0 +1,47 @@
+"""The two-batch proxy of earlier analyses."""
+
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._checks import float_params, one_of, real_scalar
+from .._contracts import AbstractMethod, Params, State
+from ..linalg import SOLVERS, Solver
+from ._pinv import inverse_fisher_apply
+
+
+class TwoBatch(AbstractMethod):
+    """θ ← θ − η(J_{S'}ᵀJ_{S'} + λI)⁺J_Sᵀr_S, gradient and preconditioner from independent batches.
+
+    It takes a pair `(lin, other_lin)`: the gradient comes from the first, the preconditioner from the
+    second. With both the same it is `sg.SNG`. It is here for comparison: at small sample sizes it is
+    far less stable than `sg.SNG` (Appendix A).
+
+    ```python
+    direction, state = sg.TwoBatch(damping=1e-1).direction((lin, other_lin), state)
+    ```
+    """
+
+    damping: Float[Array, ""]
+    solver: Solver = eqx.field(static=True)
+
+    def __init__(self, damping: Any = 0.0, solver: Solver = "auto"):
+        self.damping = real_scalar("damping", damping, low=0)
+        self.solver = one_of("solver", solver, SOLVERS)
+
+    def init(self, params: Params) -> State:
+        """No state."""
+        float_params("params", params)
+        return ()
+
+    def propose(self, lin: Any, state: State) -> tuple[Params, State]:
+        """(J_{S'}ᵀJ_{S'} + λI)⁺J_Sᵀr_S."""
+        if not (isinstance(lin, tuple) and len(lin) == 2):
+            raise TypeError(
+                f"`lin` must be a pair (lin, other_lin) of linearisations for sg.TwoBatch, got "
+                f"{type(lin).__name__}; in `sg.run`, use the sampler sg.sampling.TwoBatches."
+            )
+        first, second = lin
+        gradient = first.jacobian.rmv(first.residual)
+        return inverse_fisher_apply(second.jacobian, gradient, self.damping, self.solver), state

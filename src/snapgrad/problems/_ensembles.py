@@ -1,0 +1,57 @@
+"""The random matrices of the paper's experiments."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .._checks import positive_int, real_array
+
+
+def singular_values(name: str, count: int) -> Float[Array, " n"]:
+    """`"flat"` (all one), `"power:p"` (i^−p) or `"exp:r"` (e^{−r(i−1)}), i = 1 … count."""
+    i = jnp.arange(1, positive_int("count", count) + 1, dtype=float)
+    kind, _, value = name.partition(":")
+    try:
+        if name == "flat":
+            return jnp.ones_like(i)
+        if kind == "power":
+            return i ** -float(value)
+        if kind == "exp":
+            return jnp.exp(-float(value) * (i - 1))
+    except ValueError:
+        pass
+    raise ValueError(f"`spectrum` must be 'flat', 'power:P' or 'exp:R' with a number P or R; got {name!r}.")
+
+
+def spectrum_matrix(key: PRNGKeyArray, values: Float[Array, " n"], num_rows: int) -> Float[Array, "m n"]:
+    """Q₁ diag(values) Q₂, with Q₁ (m × n) and Q₂ (n × n) random with orthonormal columns."""
+    values = real_array("values", values, ndim=1)
+    n = values.shape[0]
+    if num_rows < n:
+        raise ValueError(f"`num_rows` must be at least the number of `values`, {n}; got {num_rows}.")
+    left, right = jax.random.split(key)
+    # The columns of Q₁: a QR of a tall normal matrix, which costs O(mn²) where a Haar m × m costs O(m³).
+    q1, r = jnp.linalg.qr(jax.random.normal(left, (num_rows, n), dtype=values.dtype))
+    q1 = q1 * jnp.sign(jnp.diagonal(r))[None, :]
+    return (q1 * values[None, :]) @ jax.random.orthogonal(right, n, dtype=values.dtype)
+
+
+def gaussian_matrix(
+    key: PRNGKeyArray, num_rows: int, num_columns: int, inflation: float = 1.0
+) -> Float[Array, "m n"]:
+    """Standard normal entries, the first row times `inflation`, scaled to ‖J‖₂ = 1."""
+    J = jax.random.normal(key, (num_rows, num_columns)).at[0].multiply(inflation)
+    return J / jnp.linalg.norm(J, 2)
+
+
+def wishart_hessian(key: PRNGKeyArray, size: int) -> Float[Array, "m m"]:
+    """LLᵀ/‖LLᵀ‖₂ with standard normal L."""
+    L = jax.random.normal(key, (size, size))
+    H = L @ L.T
+    return H / jnp.linalg.eigvalsh(H)[-1]
+
+
+def linear_hessian(key: PRNGKeyArray, size: int, condition: float = 100.0) -> Float[Array, "m m"]:
+    """Q D Qᵀ with D_ii = 1/(1 + (i−1)(κ−1)/(m−1)), from 1 down to 1/κ."""
+    Q = jax.random.orthogonal(key, size)
+    return (Q / (1 + jnp.linspace(0, 1, size) * (condition - 1))[None, :]) @ Q.T

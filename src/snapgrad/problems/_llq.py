@@ -1,0 +1,152 @@
+"""Linear least-quadratics: v = Jθ, L(v) = ½vᵀHv − vᵀb."""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
+
+from .._checks import one_of, real_array, real_scalar
+from .._contracts import AbstractProblem, Linearisation
+from ..jacobian import DenseJacobian
+from ..linalg import pinv_solve
+from ._ensembles import gaussian_matrix, linear_hessian, singular_values, spectrum_matrix, wishart_hessian
+
+
+class LeastQuadratics(AbstractProblem):
+    """Minimise ½vᵀHv − vᵀb over v = Jθ; with H = I it is linear least squares.
+
+    A linearisation on k rows costs O(kn): HJ is formed once, here.
+
+    **Arguments:**
+
+    - `jacobian`: J, `[m, n]`.
+    - `hessian`: H, `[m, m]`, symmetric positive definite; None for the identity.
+    - `rhs`: b, `[m]`. Or else
+    - `solution`: θ*, from which b = HJθ* is made, so that the problem is consistent.
+
+    Either way `problem.solution` is the minimiser in range(Jᵀ).
+    """
+
+    jacobian: Float[Array, "m n"]
+    hessian: Float[Array, "m m"] | None
+    hessian_jacobian: Float[Array, "m n"]
+    rhs: Float[Array, " m"]
+    solution: Float[Array, " n"]
+
+    def __init__(self, jacobian: Any, hessian: Any = None, *, rhs: Any = None, solution: Any = None):
+        J = real_array("jacobian", jacobian, ndim=2)
+        m, n = J.shape
+        H = None if hessian is None else _positive_definite("hessian", hessian, m).astype(J.dtype)
+        if (rhs is None) == (solution is None):
+            raise ValueError("give either `rhs` or `solution`, and not both.")
+        self.jacobian, self.hessian = J, H
+        self.hessian_jacobian = J if H is None else H @ J
+        if rhs is None:
+            theta = real_array("solution", solution, ndim=1, rows=n).astype(J.dtype)
+            self.solution = pinv_solve(J, J @ theta, 0.0)  # its part in range(Jᵀ)
+            self.rhs = self.hessian_jacobian @ self.solution
+        else:
+            self.rhs = real_array("rhs", rhs, ndim=1, rows=m).astype(J.dtype)
+            # With H = LLᵀ the loss is ½‖LᵀJθ − L⁻¹b‖² up to a constant.
+            L = jnp.eye(m, dtype=J.dtype) if H is None else jnp.linalg.cholesky(H)
+            self.solution = pinv_solve(
+                L.T @ J, jax.scipy.linalg.solve_triangular(L, self.rhs, lower=True), 0.0
+            )
+
+    @property
+    def num_rows(self) -> int:
+        """The number m of rows of J."""
+        return self.jacobian.shape[0]
+
+    def init(self, key: PRNGKeyArray) -> Float[Array, " n"]:
+        """θ₀ = 0, which is in range(Jᵀ)."""
+        del key
+        return jnp.zeros_like(self.solution)
+
+    def linearise(self, params: Float[Array, " n"], batch: Int[Array, " k"]) -> Linearisation:
+        """r_S = (HJθ − b)_S and J_S."""
+        residual = self.hessian_jacobian[batch] @ params - self.rhs[batch]
+        return Linearisation(residual, DenseJacobian(self.jacobian[batch]))
+
+    def metrics(self, params: Float[Array, " n"]) -> dict[str, Scalar]:
+        """`relative_error`: ‖θ − θ*‖/‖θ*‖."""
+        error = jnp.linalg.norm(params - self.solution)
+        return {"relative_error": error / jnp.linalg.norm(self.solution)}
+
+    def loss(self, params: Float[Array, " n"]) -> Scalar:
+        """½vᵀHv − vᵀb, which is zero at θ = 0."""
+        v = self.jacobian @ params
+        return v @ (self.hessian_jacobian @ params) / 2 - v @ self.rhs
+
+
+def _positive_definite(name: str, value: Any, size: int) -> Float[Array, "m m"]:
+    H = real_array(name, value, ndim=2, rows=size)
+    if H.shape != (size, size):
+        raise ValueError(f"`{name}` must have shape {(size, size)} to match `jacobian`, got {H.shape}.")
+    if not isinstance(H, Tracer):
+        H_np = np.asarray(H)
+        if not np.allclose(H_np, H_np.T, rtol=0, atol=1e-5 * np.abs(H_np).max()):
+            raise ValueError(f"`{name}` must be symmetric, got one that is not.")
+        if not np.isfinite(np.asarray(jnp.linalg.cholesky(H))).all():
+            raise ValueError(f"`{name}` must be positive definite, got one that is not.")
+    return H
+
+
+def _make(key: PRNGKeyArray, J: Float[Array, "m n"], hessian: str, noise: Any) -> LeastQuadratics:
+    key_h, key_t, key_n = jax.random.split(key, 3)
+    m, n = J.shape
+    H = {"identity": lambda: None, "wishart": lambda: wishart_hessian(key_h, m)}.get(
+        hessian, lambda: linear_hessian(key_h, m)
+    )()
+    problem = LeastQuadratics(J, H, solution=jax.random.normal(key_t, (n,), dtype=J.dtype))
+    if isinstance(noise, int | float) and noise == 0:
+        return problem
+    noise = real_scalar("noise", noise, low=0)
+    perturbation = jax.random.normal(key_n, (m,), dtype=J.dtype)
+    scale = noise * jnp.linalg.norm(problem.rhs) / jnp.linalg.norm(perturbation)
+    return LeastQuadratics(J, H, rhs=problem.rhs + scale * perturbation)
+
+
+Hessian = Literal["identity", "wishart", "linear"]
+_HESSIANS = ("identity", "wishart", "linear")
+
+
+def gaussian_llq(
+    key: PRNGKeyArray,
+    num_rows: int = 1000,
+    num_params: int = 100,
+    *,
+    inflation: float = 1.0,
+    hessian: Hessian = "wishart",
+    noise: Any = 0.0,
+) -> LeastQuadratics:
+    """Normal J with ‖J‖ = 1 (its first row times `inflation` before scaling), normal θ*.
+
+    - `hessian`: `"wishart"` (LLᵀ/‖LLᵀ‖), `"linear"` (κ = 100) or `"identity"`.
+    - `noise`: ‖perturbation of b‖/‖b‖; above 0 the problem is inconsistent.
+    """
+    one_of("hessian", hessian, _HESSIANS)
+    key_j, key_rest = jax.random.split(key)
+    return _make(key_rest, gaussian_matrix(key_j, num_rows, num_params, inflation), hessian, noise)
+
+
+def spectrum_llq(
+    key: PRNGKeyArray,
+    spectrum: str,
+    num_rows: int = 1000,
+    num_params: int = 100,
+    *,
+    hessian: Hessian = "wishart",
+    noise: Any = 0.0,
+) -> LeastQuadratics:
+    """J = Q₁DQ₂ with a named spectrum (`"flat"`, `"power:1"`, `"power:2"`, …), normal θ*.
+
+    `hessian` and `noise` as for `gaussian_llq`.
+    """
+    one_of("hessian", hessian, _HESSIANS)
+    key_j, key_rest = jax.random.split(key)
+    J = spectrum_matrix(key_j, singular_values(spectrum, num_params), num_rows)
+    return _make(key_rest, J, hessian, noise)

@@ -1,0 +1,69 @@
+"""The one place that knows how JAX writes its programs down; everything else sees names and values.
+
+Tested with JAX 0.10 to 0.12. The names of call-like equations, and what `bind` wants, differ between them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.core import eval_jaxpr as eval_jaxpr
+from jax.extend.core import ClosedJaxpr as ClosedJaxpr
+from jax.extend.core import Jaxpr as Jaxpr
+from jax.extend.core import JaxprEqn as JaxprEqn
+from jax.extend.core import Literal as Literal
+from jax.extend.core import Var as Var
+
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "core_closed_call", "remat", "remat2", "checkpoint"}
+_REMAT = {"remat", "remat2", "checkpoint"}
+
+
+def called(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The program an equation merely calls (`jit`, `checkpoint`), if it is such an equation."""
+    if eqn.primitive.name not in _CALLS:
+        return None
+    inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+    if inner is None:
+        return None
+    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+
+
+def is_recomputation(eqn: JaxprEqn) -> bool:
+    """Whether XLA must not merge this call with an earlier one: the backward pass of `jax.checkpoint`."""
+    params = eqn.params
+    return (
+        eqn.primitive.name in _REMAT
+        and bool(params.get("differentiated", True))
+        and params.get("prevent_cse", True) is not False
+    )
+
+
+def bind(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
+    """The outputs of one equation."""
+    params = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = params if isinstance(params, tuple) else ((), params)
+    with eqn.ctx.manager:
+        out = eqn.primitive.bind(*functions, *values, **params)
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
+    """Every program held in an equation's parameters."""
+    found = []
+    for value in eqn.params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, ClosedJaxpr):
+                found.append(item.jaxpr)
+            elif isinstance(item, Jaxpr):
+                found.append(item)
+    return found
+
+
+def is_reverse_only(eqn: JaxprEqn) -> bool:
+    """Whether JAX can differentiate this equation backwards only (`jax.custom_vjp`)."""
+    return eqn.primitive.name.startswith("custom_vjp")
+
+
+def shard_map(fn: Callable, mesh: Any, in_specs: Any, out_specs: Any) -> Callable:
+    """`jax.shard_map` without the check that replicated outputs are: collectives here are explicit."""
+    return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)

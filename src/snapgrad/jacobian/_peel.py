@@ -1,0 +1,300 @@
+"""Reading a leaf's gradient backwards until its outer products are found.
+
+The gradient of a weight used in `y = x @ W` is computed as `x ⊗ g`: a `dot_general` (or a convolution of
+patches) near the end of the gradient program, followed by transposes, reshapes, casts, slices, sums over uses.
+`peel` undoes the latter symbolically and asks the program for the operands `x` and `g` instead of the product.
+"""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from . import _views as views
+from ._compat import JaxprEqn, Literal, Var
+from ._terms import Factor, Role, Term
+from ._trace import Program, Ref
+from ._views import Dim, Unstructured, View
+
+
+class _Trail(NamedTuple):
+    """What has been passed on the way from the leaf."""
+
+    view: View
+    loops: tuple[tuple[Dim, int], ...] = ()  # with their lengths
+    factors: tuple[Factor, ...] = ()
+    sign: int = 1
+    quarter_turns: int = 0
+    real: bool = False
+
+
+def peel(program: Program, index: int, shape: tuple[int, ...]) -> list[Term]:
+    """The outer products that add up to output `index`; raises `Unstructured` where there are others."""
+    return _peel(program, program.jaxpr.outvars[index], _Trail(views.leaf_view(shape)))
+
+
+def is_zero(program: Program, atom: Any) -> bool:
+    """Whether a value is zero by construction."""
+    if isinstance(atom, Literal):
+        return bool(np.all(np.asarray(atom.val) == 0))
+    eqn = _producer(program, atom)
+    if eqn is None or eqn.primitive.name not in ("broadcast_in_dim", "convert_element_type", "reshape", "pad"):
+        return False
+    return all(is_zero(program, a) for a in eqn.invars)
+
+
+def _producer(program: Program, atom: Any) -> JaxprEqn | None:
+    return program.eqns[program.producer[atom]] if atom in program.producer else None
+
+
+def _peel(program: Program, atom: Any, trail: _Trail) -> list[Term]:
+    if is_zero(program, atom):
+        return []
+    eqn = None if isinstance(atom, Literal) else _producer(program, atom)
+    if eqn is None:
+        raise Unstructured("it is an input of the gradient program")
+    name = eqn.primitive.name
+    if name in ("dot_general", "conv_general_dilated"):
+        return [_product(program, eqn, trail)]
+    if name == "scan":
+        return _peel_loop(program, eqn, atom, trail)
+    if name in _SUMS:
+        signs = _SUMS[name]
+        return [
+            term
+            for operand, sign in zip(eqn.invars, signs, strict=True)
+            for term in _peel(program, operand, trail._replace(sign=trail.sign * sign))
+        ]
+    if name in ("mul", "div"):
+        return _peel_scaled(program, eqn, trail)
+    if name == "concatenate":
+        return _peel_concatenate(program, eqn, trail)
+    if name == "split":
+        whole = eqn.invars[0].aval.shape
+        axis, position = eqn.params["axis"], eqn.outvars.index(atom)
+        start, size = sum(eqn.params["sizes"][:position]), eqn.params["sizes"][position]
+        view = views.before_slice(trail.view, axis, start, size, whole[axis])
+        return _peel(program, eqn.invars[0], trail._replace(view=view))
+    if name in _ONE_OPERAND:
+        operand, trail = _ONE_OPERAND[name](program, eqn, trail)
+        return _peel(program, operand, trail)
+    raise Unstructured(f"used by `{name}`")
+
+
+_SUMS = {"add_any": (1, 1), "add": (1, 1), "sub": (1, -1), "neg": (-1,), "copy": (1,), "copy_p": (1,)}
+
+
+def _reshape(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    del program
+    view = views.before_reshape(trail.view, eqn.invars[0].aval.shape)
+    return eqn.invars[0], trail._replace(view=view)
+
+
+def _transpose(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    del program
+    view = views.before_transpose(trail.view, eqn.params["permutation"])
+    return eqn.invars[0], trail._replace(view=view)
+
+
+def _squeeze(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    del program
+    view = views.before_remove(trail.view, eqn.params["dimensions"], Dim(()))
+    return eqn.invars[0], trail._replace(view=view)
+
+
+def _reduce_sum(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    del program
+    view = views.before_remove(trail.view, eqn.params["axes"], Dim(None))
+    return eqn.invars[0], trail._replace(view=view)
+
+
+def _broadcast(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    del program
+    operand, places = eqn.invars[0], eqn.params["broadcast_dimensions"]
+    if prod(operand.aval.shape) != prod(eqn.params["shape"]):
+        raise Unstructured("the same number for several entries (broadcast)")
+    return operand, trail._replace(view=views.before_insert(trail.view, places))
+
+
+def _pad(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    operand, value = eqn.invars
+    view = trail.view
+    for axis, (low, high, interior) in enumerate(eqn.params["padding_config"]):
+        if low < 0 or high < 0 or interior or not is_zero(program, value):
+            raise Unstructured("a strided or cropping pad")
+        view = views.before_pad(view, axis, int(low), operand.aval.shape[axis])
+    return operand, trail._replace(view=view)
+
+
+def _slice(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    del program
+    if any(step != 1 for step in eqn.params["strides"] or ()):
+        raise Unstructured("a strided slice")
+    view = trail.view
+    whole = eqn.invars[0].aval.shape
+    for axis, (a, b) in enumerate(zip(eqn.params["start_indices"], eqn.params["limit_indices"], strict=True)):
+        view = views.before_slice(view, axis, int(a), int(b) - int(a), whole[axis])
+    return eqn.invars[0], trail._replace(view=view)
+
+
+def _update_slice(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    base, update, *starts = eqn.invars
+    if not is_zero(program, base) or not all(isinstance(s, Literal) for s in starts):
+        raise Unstructured("a slice at a computed position")
+    view = trail.view
+    for axis, start in enumerate(starts):
+        most = base.aval.shape[axis] - update.aval.shape[axis]  # JAX clamps the start
+        low = min(max(int(start.val), 0), most)
+        view = views.before_pad(view, axis, low, update.aval.shape[axis])
+    return update, trail._replace(view=view)
+
+
+def _cast(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    del program
+    given, result = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
+    if not jnp.issubdtype(given, jnp.inexact):
+        raise Unstructured(f"a cast from {given}")
+    loses = jnp.issubdtype(given, jnp.complexfloating) and not jnp.issubdtype(result, jnp.complexfloating)
+    return eqn.invars[0], trail._replace(real=trail.real or loses)
+
+
+def _imag(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+    operand, trail = _cast(program, eqn, trail)
+    return operand, trail._replace(quarter_turns=trail.quarter_turns + 1)
+
+
+_ONE_OPERAND: dict[str, Callable[[Program, JaxprEqn, _Trail], tuple[Any, _Trail]]] = {
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "squeeze": _squeeze,
+    "reduce_sum": _reduce_sum,
+    "broadcast_in_dim": _broadcast,
+    "pad": _pad,
+    "slice": _slice,
+    "dynamic_update_slice": _update_slice,
+    "convert_element_type": _cast,
+    "real": _cast,
+    "imag": _imag,
+}
+
+
+def _peel_scaled(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Term]:
+    """A product or quotient by one number."""
+    divide = eqn.primitive.name == "div"
+    for operand, other in ((0, 1),) if divide else ((0, 1), (1, 0)):
+        number = _one_number(program, eqn.invars[other])
+        if number is not None and eqn.invars[operand].aval.shape == eqn.outvars[0].aval.shape:
+            factor = Factor(Ref(program, number), divide)
+            return _peel(program, eqn.invars[operand], trail._replace(factors=(*trail.factors, factor)))
+    raise Unstructured("an elementwise product with an array")
+
+
+def _one_number(program: Program, atom: Any) -> Any:
+    while atom.aval.shape != ():
+        eqn = None if isinstance(atom, Literal) else _producer(program, atom)
+        if eqn is None or eqn.primitive.name not in ("broadcast_in_dim", "reshape"):
+            return None
+        atom = eqn.invars[0]
+    return atom
+
+
+def _peel_concatenate(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Term]:
+    axis, low, terms = eqn.params["dimension"], 0, []
+    for operand in eqn.invars:
+        size = operand.aval.shape[axis]
+        view = views.before_pad(trail.view, axis, low, size)
+        terms += _peel(program, operand, trail._replace(view=view))
+        low += size
+    return terms
+
+
+def _peel_loop(program: Program, eqn: JaxprEqn, atom: Any, trail: _Trail) -> list[Term]:
+    """Stacked outputs of a loop keep its steps apart; a carry that only adds up sums over them."""
+    index, position = program.producer[atom], eqn.outvars.index(atom)
+    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    body, length = program.loop(index), eqn.params["length"]
+    out = body.jaxpr.outvars[position]
+    if position >= carry:
+        step, *rest = trail.view.dims
+        trail = trail._replace(view=View(tuple(rest), trail.view.offset), loops=(*trail.loops, (step, length)))
+        return _peel(body, out, trail)
+    if not is_zero(program, eqn.invars[consts + position]):
+        raise Unstructured("a loop that does not start from zero")
+    before = body.jaxpr.invars[consts + position]
+    terms = _peel_sum(body, out, before, trail._replace(loops=(*trail.loops, (Dim(None), length))))
+    body.sums.add(position)
+    return terms
+
+
+def _peel_sum(body: Program, out: Any, before: Var, trail: _Trail) -> list[Term]:
+    """`out = before + terms`, where `before` is read nowhere else."""
+    eqn = _producer(body, out)
+    if body.consumers(before) == 1 and eqn is not None and eqn.primitive.name in ("add_any", "add"):
+        a, b = eqn.invars
+        if before in (a, b):
+            return _peel(body, b if a is before else a, trail)
+    raise Unstructured("a loop that transforms its carried gradient")
+
+
+def _product(program: Program, eqn: JaxprEqn, trail: _Trail) -> Term:
+    """The term of a `dot_general` or a convolution, whose output the trail's view describes."""
+    convolution = eqn.primitive.name == "conv_general_dilated"
+    skip = len(trail.loops)
+    roles = [Role(_kept(dim), dim, length, (i, i)) for i, (dim, length) in enumerate(trail.loops)]
+    roles += (_convolution_roles if convolution else _dot_roles)(eqn, trail.view.dims, skip)
+    left, right = eqn.invars
+    return Term(
+        operands=(Ref(program, left), Ref(program, right)),
+        roles=tuple(roles),
+        offset=trail.view.offset,
+        factors=trail.factors,
+        sign=trail.sign,
+        quarter_turns=trail.quarter_turns,
+        real=trail.real,
+        loops=skip,
+        convolution=eqn if convolution else None,
+    )
+
+
+def _kept(dim: Dim) -> str:
+    return "sum" if dim.pieces is None else "batch"
+
+
+def _dot_roles(eqn: JaxprEqn, dims: tuple[Dim, ...], skip: int) -> list[Role]:
+    left, right = (atom.aval.shape for atom in eqn.invars)
+    (sum_l, sum_r), (batch_l, batch_r) = eqn.params["dimension_numbers"]
+    rest = iter(dims)
+    roles = []
+    for a, b in zip(batch_l, batch_r, strict=True):
+        dim = next(rest)
+        roles.append(Role(_kept(dim), dim, dim.take[1] if dim.take else left[a], (skip + a, skip + b)))
+    for a in range(len(left)):
+        if a not in sum_l and a not in batch_l:
+            roles.append(Role("left", next(rest), left[a], (skip + a, None)))
+    for b in range(len(right)):
+        if b not in sum_r and b not in batch_r:
+            roles.append(Role("right", next(rest), right[b], (None, skip + b)))
+    for a, b in zip(sum_l, sum_r, strict=True):
+        roles.append(Role("sum", Dim(None), left[a], (skip + a, skip + b)))
+    return roles
+
+
+def _convolution_roles(eqn: JaxprEqn, dims: tuple[Dim, ...], skip: int) -> list[Role]:
+    """Axes of patches `[batch, *out, feature, *window]` and kernel `[out, feature, *window]`."""
+    if eqn.params["feature_group_count"] != 1 or eqn.params["batch_group_count"] != 1:
+        raise Unstructured("used by a grouped convolution")
+    numbers = eqn.params["dimension_numbers"]
+    right = [eqn.invars[1].aval.shape[i] for i in numbers.rhs_spec]
+    out = eqn.outvars[0].aval.shape
+    batch, feature, *space = numbers.out_spec
+    roles = [
+        Role("left", dims[batch], out[batch], (skip, None)),
+        Role("right", dims[feature], out[feature], (None, skip)),
+    ]
+    for i, axis in enumerate(space):
+        roles.append(Role("left", dims[axis], out[axis], (skip + 1 + i, None)))
+    for i, size in enumerate(right[1:]):
+        roles.append(Role("sum", Dim(None), size, (skip + 1 + len(space) + i, skip + 1 + i)))
+    return roles

@@ -1,0 +1,200 @@
+"""For each leaf, how its rows are kept: as outer products, in full, or not at all."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Inexact
+
+from . import _factors as factors
+from . import _views as views
+from ._factors import Full, Leaf, Outer
+from ._peel import is_zero, peel
+from ._terms import Term
+from ._trace import Captured, Program, Ref, row_gradient
+from ._views import Layout, Unstructured
+
+
+class Region(NamedTuple):
+    """The outer products in one box of a leaf; `swapped` marks those whose operands change sides."""
+
+    layout: Layout
+    terms: tuple[Term, ...]
+    swapped: tuple[bool, ...]
+    per_output: tuple[bool, bool]  # whether the left and right factors differ between outputs of a point
+
+    @property
+    def count(self) -> int:
+        """Outer products a row."""
+        return sum(term.count for term in self.terms)
+
+    def evaluate(self, captured: Captured) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
+        """Left and right factors of one row."""
+        pairs = [term.evaluate(captured) for term in self.terms]
+        pairs = [pair[::-1] if swap else pair for pair, swap in zip(pairs, self.swapped, strict=True)]
+        left, right = zip(*pairs, strict=True)
+        return jnp.concatenate(left, axis=1), jnp.concatenate(right, axis=1)
+
+    def numbers(self, outputs: int) -> int:
+        """Numbers stored a point."""
+        batch, left, right = self.layout.sizes
+        own = [outputs if many else 1 for many in self.per_output]
+        return batch * self.count * (own[0] * left + own[1] * right)
+
+
+class LeafPlan(NamedTuple):
+    """How one leaf is handled, and why."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    how: str  # "outer", "rows" or "unused"
+    why: str
+    fallback: bool = False
+    regions: tuple[Region, ...] = ()
+    rows: Ref | None = None
+
+    def evaluate(self, captured: Captured) -> Any:
+        """The values of one row that the factors are made of."""
+        if self.how == "unused":
+            return None
+        if self.how == "rows":
+            return jnp.asarray(captured.get(self.rows)).astype(self.dtype).reshape(-1)
+        return [region.evaluate(captured) for region in self.regions]
+
+    def factor(self, values: Any) -> Leaf:
+        """Factors from the stacked values `[k, o, ...]`."""
+        if values is None:
+            return None
+        if self.how == "rows":
+            return Full(values)
+        blocks = []
+        for region, pair in zip(self.regions, values, strict=True):
+            left, right = (x if many else x[:, :1] for x, many in zip(pair, region.per_output, strict=True))
+            blocks.append(Outer(left, right, region.layout))
+        return tuple(blocks)
+
+    def numbers(self, outputs: int) -> int:
+        """Numbers stored a point."""
+        if self.how == "unused":
+            return 0
+        size = outputs * prod(self.shape) if self.how == "rows" else 0
+        return size + sum(region.numbers(outputs) for region in self.regions)
+
+
+class Plan(NamedTuple):
+    """The gradient program of one row and what to take from it for each leaf."""
+
+    program: Program
+    leaves: tuple[LeafPlan, ...]
+    outputs: int
+
+    def numbers(self) -> int:
+        """Numbers that the factors of one point hold."""
+        return sum(leaf.numbers(self.outputs) for leaf in self.leaves)
+
+    def workspace(self) -> int:
+        """Numbers that the gradient program of one point needs at its peak, besides the parameters."""
+        return self.outputs * self.program.workspace()
+
+    def mostly_outer(self) -> bool:
+        """Whether full rows are the smaller part, so that products are best taken from the factors."""
+        full = sum(leaf.numbers(self.outputs) for leaf in self.leaves if leaf.how == "rows")
+        return 2 * full <= self.numbers()
+
+    def factors(self, params: list[Any], batch: Any, cotangents: Inexact[Array, "k o ..."]) -> list[Leaf]:
+        """The factors of the rows `c ∂f/∂θ`, for every point and each of its `o` cotangents."""
+
+        def row(x, c):
+            captured = self.program.run(*params, *jax.tree.leaves(x), c)
+            return [leaf.evaluate(captured) for leaf in self.leaves]
+
+        if self.outputs == 1:  # a vmap over one would only cost compile time
+            values = jax.vmap(lambda x, c: jax.tree.map(lambda v: v[None], row(x, c[0])))(batch, cotangents)
+        else:
+            values = jax.vmap(lambda x, c: jax.vmap(lambda one: row(x, one))(c))(batch, cotangents)
+        return [leaf.factor(value) for leaf, value in zip(self.leaves, values, strict=True)]
+
+
+def make_plan(fn: Callable, params: Any, x: Any, output: Any) -> Plan:
+    """Trace the gradient of one row and decide each leaf; `x` and `output` are abstract values of one point."""
+    paths, tree = jax.tree_util.tree_flatten_with_path(params)
+    leaves = [leaf for _, leaf in paths]
+    abstract = [jax.ShapeDtypeStruct(jnp.shape(leaf), leaf.dtype) for leaf in leaves]
+    program = row_gradient(lambda p, x: fn(jax.tree.unflatten(tree, p), x), abstract, x, output)
+    outputs = max(1, output.size)
+
+    found: list[Any] = []
+    for index, leaf in enumerate(abstract):
+        try:
+            found.append(peel(program, index, leaf.shape))
+        except Unstructured as reason:
+            found.append(reason)
+    inputs = len(program.jaxpr.invars)
+    program.mark([False] * (inputs - 1) + [True])
+
+    plans = []
+    for index, ((path, _), leaf, terms) in enumerate(zip(paths, abstract, found, strict=True)):
+        name = jax.tree_util.keystr(path) or "params"
+        out = program.jaxpr.outvars[index]
+        plan = LeafPlan(name, leaf.shape, leaf.dtype, "unused", "the output does not depend on it")
+        if leaf.size and not is_zero(program, out) and terms != []:
+            plan = _decide(plan, terms, outputs)
+        plans.append(plan._replace(rows=Ref(program, out).want()) if plan.how == "rows" else plan)
+    return Plan(program, tuple(plans), outputs)
+
+
+def _decide(plan: LeafPlan, terms: Any, outputs: int) -> LeafPlan:
+    """Outer products where they were found and are smaller than the rows; rows otherwise."""
+    if isinstance(terms, Unstructured):
+        return _unstructured(plan, terms)
+    try:
+        regions = _regions(plan.shape, terms, outputs)
+    except Unstructured as reason:
+        return _unstructured(plan, reason)
+    size = outputs * prod(plan.shape)
+    stored = sum(region.numbers(outputs) for region in regions)
+    count = "+".join(str(region.count) for region in regions)
+    uses = f"{count} outer product{'s' if count != '1' else ''} a row"
+    if stored > size:
+        return plan._replace(how="rows", why=f"{uses} would hold {stored} numbers, the row itself {size}")
+    if any(term.convolution is not None for term in terms):
+        price = [
+            factors.cost(r.layout.sizes, (r.count, r.count), (outputs, outputs), 1, same=True) for r in regions
+        ]
+        if sum(p.outer for p in price) > sum(p.formed for p in price):
+            return plan._replace(how="rows", why=f"a convolution: {uses} as patches would cost more")
+        uses += ", as patches"
+    for term in terms:
+        term.want()
+    return plan._replace(how="outer", why=uses, regions=regions)
+
+
+def _unstructured(plan: LeafPlan, reason: Unstructured) -> LeafPlan:
+    if len(plan.shape) <= 1:
+        return plan._replace(how="rows", why="a vector: its row is the gradient itself")
+    return plan._replace(how="rows", why=f"no outer product found: {reason}", fallback=True)
+
+
+def _regions(shape: tuple[int, ...], terms: list[Term], outputs: int) -> tuple[Region, ...]:
+    """Terms grouped by the box of the leaf they fill; boxes must not overlap."""
+    groups: dict[Layout, Region] = {}
+    for term in terms:
+        left, right = term.pieces("left"), term.pieces("right")
+        layout = views.layout(shape, term.offset, term.pieces("batch"), left, right)
+        swap = layout.left != views.merged(left)
+        many = [outputs > 1 and ref.marked for ref in term.operands]
+        many = many[::-1] if swap else many
+        old = groups.get(layout, Region(layout, (), (), (False, False)))
+        groups[layout] = Region(
+            layout,
+            (*old.terms, term),
+            (*old.swapped, swap),
+            (old.per_output[0] or many[0], old.per_output[1] or many[1]),
+        )
+    boxes = list(groups)
+    if any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i]):
+        raise Unstructured("uses that split its axes differently")
+    return tuple(groups.values())

@@ -1,0 +1,137 @@
+"""What every block of rows can do besides products: be weighted, be centred, and meet another block."""
+
+import abc
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, DTypeLike, Float
+
+from .._contracts import AbstractJacobian
+from . import _factors as factors
+from ._factors import Leaf
+
+HELD_BLOCKS = 4
+"""A kernel whose factors are held is computed in at most this many blocks a side, half of them by symmetry."""
+
+
+class Source(NamedTuple):
+    """Factors of rows on demand: `factors(start)` gives those of `block` points from `start`."""
+
+    points: int
+    outputs: int
+    block: int
+    factors: Callable[[Any], list[Leaf]]
+    dtype: DTypeLike  # of the kernel
+
+    @property
+    def starts(self) -> list[int]:
+        """First points of the blocks; the last block may overlap the one before it."""
+        return [min(i, self.points - self.block) for i in range(0, self.points, self.block)]
+
+
+class AbstractRows(AbstractJacobian):
+    """A Jacobian whose rows belong to points, `outputs` consecutive rows to each."""
+
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> int:
+        """Rows a point."""
+
+    def scale(self, weights: Any) -> "AbstractRows":
+        """diag(w) J; one weight a row, or one a point for all of its rows."""
+        from ._blocks import scale
+
+        return scale(self, weights)
+
+    def centre(self, weights: Any = None) -> "AbstractRows":
+        """J − 1 (wᵀ J): every row less the weighted mean of the rows; equal weights if none are given.
+
+        Where a point has several rows (outputs), each output has its own mean.
+        """
+        from ._blocks import centre
+
+        return centre(self, weights)
+
+    def cross(self, other: AbstractJacobian) -> Float[Array, "k q"]:
+        """The kernel J J'ᵀ with another block of rows on the same parameters."""
+        from ._blocks import cross
+
+        return cross(self, other)
+
+
+def kernel(rows: Source) -> Float[Array, "k k"]:
+    """J Jᵀ. Factors of one block of rows are held while those of each later block meet them."""
+    starts, outputs = rows.starts, rows.outputs
+    if len(starts) == 1:
+        return _held(rows.factors(0), rows)
+    pairs = [(i, j) for a, i in enumerate(starts) for j in starts[a:]]
+
+    def step(state, pair):
+        K, held = state
+        i, j = pair
+        mine = rows.factors(j)
+        # The pairs are ordered by their first block, which starts with the block meeting itself.
+        held = lax.cond(i == j, lambda: mine, lambda: held)
+        block = _contract(held, mine, rows, rows)
+        K = lax.dynamic_update_slice(K, block, (i * outputs, j * outputs))
+        return (lax.dynamic_update_slice(K, block.T, (j * outputs, i * outputs)), held), None
+
+    total = rows.points * outputs
+    nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(rows.factors, 0))
+    start = jnp.zeros((total, total), rows.dtype), nothing
+    (K, _), _ = lax.scan(step, start, tuple(jnp.asarray(pairs).T))
+    return K
+
+
+def cross_kernel(a: Source, b: Source) -> Float[Array, "k q"]:
+    """J J'ᵀ, block by block."""
+    if len(a.starts) == len(b.starts) == 1:
+        return _contract(a.factors(0), b.factors(0), a, b)
+
+    def outer(K, i):
+        mine = a.factors(i)
+
+        def inner(K, j):
+            block = _contract(mine, b.factors(j), a, b)
+            return lax.dynamic_update_slice(K, block, (i * a.outputs, j * b.outputs)), None
+
+        return lax.scan(inner, K, jnp.asarray(b.starts))
+
+    dtype = jnp.result_type(a.dtype, b.dtype)
+    K = jnp.zeros((a.points * a.outputs, b.points * b.outputs), dtype)
+    return lax.scan(outer, K, jnp.asarray(a.starts))[0]
+
+
+def _held(held: list[Leaf], rows: Source) -> Float[Array, "k k"]:
+    """The kernel of factors in hand: blocks on and above the diagonal, and the transposes of the latter."""
+    count = max(1, min(HELD_BLOCKS, rows.points * rows.outputs // 512))
+    edges = [rows.points * i // count for i in range(count + 1)]
+    parts = [jax.tree.map(lambda x: x[a:b], held) for a, b in itertools.pairwise(edges)]  # noqa: B023
+    blocks: dict[tuple[int, int], Float[Array, "p q"]] = {}
+    for i, mine in enumerate(parts):
+        for j in range(i, count):
+            blocks[i, j] = _contract(mine, parts[j], rows, rows, same=i == j)
+            blocks[j, i] = blocks[i, j].T if j > i else blocks[i, j]
+    if count == 1:
+        return blocks[0, 0]
+    return jnp.block([[blocks[i, j] for j in range(count)] for i in range(count)])
+
+
+def _contract(
+    mine: list[Leaf], others: list[Leaf], a: Source, b: Source, same: bool = False
+) -> Float[Array, "p q"]:
+    """Σ over leaves, each in the precision of the kernel."""
+    dtype = jnp.result_type(a.dtype, b.dtype)
+    total = None
+    for x, y in zip(mine, others, strict=True):
+        x = factors.cast(x, dtype)
+        block = factors.contract(x, x if same else factors.cast(y, dtype), same=same)
+        if block is not None:
+            total = block if total is None else total + block
+    if total is None:  # no leaf has any effect
+        return jnp.zeros((a.block * a.outputs, b.block * b.outputs), dtype)
+    return total

@@ -1,0 +1,266 @@
+"""The Jacobian of a batched function as an operator that keeps outer products, not rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Inexact, PRNGKeyArray, PyTree
+
+from .._checks import same_tree
+from .._contracts import Batch, Params
+from . import _factors as factors
+from ._explain import Explanation, Options, Sizes, choose_block, explain
+from ._factors import Full, Leaf, Outer
+from ._plan import Plan, make_plan
+from ._rows import AbstractRows, Source, kernel
+from ._trace import reverse_only
+
+
+class StructuredJacobian(AbstractRows):
+    """The rows ∂f(θ, x_i)/∂θ of a function on a batch; made by `sg.jacobian`, which documents it."""
+
+    params: Params
+    batch: Batch
+    weights: Float[Array, " k"] | None
+    fn_arrays: PyTree
+    fn_static: Any = eqx.field(static=True)
+    output: tuple[tuple[int, ...], Any] = eqx.field(static=True)  # shape and dtype of one point's output
+    options: Options = eqx.field(static=True)
+    shifted: bool = eqx.field(static=True, default=False)
+
+    @property
+    def points(self) -> int:
+        """The number of points in the batch."""
+        return jax.tree.leaves(self.batch)[0].shape[0]
+
+    @property
+    def outputs(self) -> int:
+        """Rows a point."""
+        return int(np.prod(self.output[0], dtype=int)) * (2 if self.options.holomorphic else 1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`; a complex parameter counts as two."""
+        n = sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(self.params))
+        return self.points * self.outputs, n
+
+    @property
+    def dtype(self) -> Any:
+        """The real type of mv, rmv and, unless chosen otherwise, of the kernel."""
+        leaves = jax.tree.leaves(self.params)
+        return jnp.finfo(jnp.result_type(*leaves, jnp.finfo(self.output[1]).dtype)).dtype
+
+    def gram(self, block_size: int | None = None) -> Float[Array, "k k"]:
+        """J Jᵀ, without J.
+
+        With a `block_size` of b points (here or given to `sg.jacobian`) the factors of at most two blocks exist
+        at a time; those of a block are computed again for each block before it. See `explain` for the bound.
+        """
+        return _gram(self, block_size)
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """J φ."""
+        same_tree("tangent", tangent, self.params, "the parameters")
+        return _mv(self, jax.tree.map(lambda p, t: jnp.asarray(t).astype(p.dtype), self.params, tangent))
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Jᵀ u; for a complex leaf the real and imaginary parts hold the two gradients."""
+        if jnp.shape(cotangent) != self.shape[:1]:
+            raise ValueError(
+                f"`cotangent` must have one entry a row, shape {self.shape[:1]}; got {jnp.shape(cotangent)}."
+            )
+        return _rmv(self, jnp.asarray(cotangent))
+
+    def dense(self) -> Float[Array, "k n"]:
+        """J as a matrix; a complex leaf gives its real columns, then its imaginary ones."""
+        return _dense(self)
+
+    def explain(self) -> Explanation:
+        """A table: how each leaf is handled, why, and what it costs; `str()` of it is meant to be read."""
+        plan, _ = self._factor_plan()
+        return explain(plan, self._sizes(), self.options)
+
+    def gram_error(self, key: PRNGKeyArray, gram: Float[Array, "k k"] | None = None) -> Float[Array, ""]:
+        """The relative error of K v on a random v, against J (Jᵀ v) in the parameters' own precision."""
+        v = jax.random.normal(key, self.shape[:1], self.dtype)
+        K = self.gram() if gram is None else gram
+        exact = self.mv(self.rmv(v))
+        given = jnp.matmul(K, v.astype(K.dtype), precision=lax.Precision.HIGHEST)
+        return jnp.linalg.norm(given - exact) / jnp.linalg.norm(exact)
+
+    def plan(self) -> Plan:
+        """Trace the gradient of one row and decide how each leaf is kept."""
+        shape, dtype = self.output
+        x = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), self.batch)
+        with jax.default_matmul_precision(self.options.precision):
+            return make_plan(self._point_fn(), self.params, x, jax.ShapeDtypeStruct(shape, dtype))
+
+    def source(self, block_size: int | None = None) -> Source:
+        """Factors of blocks of rows, for kernels."""
+        plan, jac = self._factor_plan()
+        block = choose_block(plan, self._sizes(), self.options, block_size)
+        reference = jac._factors(plan, 0, min(block, 256)) if self.shifted else None
+
+        def of(start: Any) -> list[Leaf]:
+            found = jac._factors(plan, start, block)
+            if reference is None:
+                return found
+            return [factors.shifted(leaf, ref) for leaf, ref in zip(found, reference, strict=True)]
+
+        return Source(self.points, self.outputs, block, of, self.options.gram_dtype or self.dtype)
+
+    def _sizes(self) -> Sizes:
+        kernel_type = jnp.dtype(self.options.gram_dtype or self.dtype)
+        factor_type = jnp.dtype(self.options.factor_dtype or self.dtype)
+        complex_ = any(map(jnp.iscomplexobj, jax.tree.leaves(self.params)))
+        return Sizes(self.points, self.outputs, kernel_type, factor_type.itemsize * (2 if complex_ else 1))
+
+    def _factor_plan(self) -> tuple[Plan, "StructuredJacobian"]:
+        """The plan, and this Jacobian in the precision in which its factors are computed."""
+        jac = self
+        if self.options.factor_dtype is not None:
+            params, batch, weights, arrays = jax.tree.map(
+                lambda x: _to_real_type(x, self.options.factor_dtype),
+                (self.params, self.batch, self.weights, self.fn_arrays),
+            )
+            shape, dtype = self.output
+            output = shape, _to_real_type(jnp.zeros((), dtype), self.options.factor_dtype).dtype
+            jac = StructuredJacobian(params, batch, weights, arrays, self.fn_static, output, self.options)
+        return jac.plan(), jac
+
+    def _factors(self, plan: Plan, start: Any, size: int) -> list[Leaf]:
+        cut = lambda x: lax.dynamic_slice_in_dim(x, start, size) if size < self.points else x  # noqa: E731
+        shape, dtype = self.output
+        outputs = plan.outputs
+        basis = jnp.eye(outputs, dtype=dtype).reshape(1, outputs, *shape)
+        cotangents = jnp.broadcast_to(basis, (size, outputs, *shape))
+        if self.weights is not None and not self.options.holomorphic:
+            weights = cut(self.weights.reshape(self.points, outputs)).astype(dtype)
+            cotangents = cotangents * weights.reshape(size, outputs, *[1] * len(shape))
+        found = plan.factors(jax.tree.leaves(self.params), jax.tree.map(cut, self.batch), cotangents)
+        if self.options.holomorphic:
+            weights = None if self.weights is None else cut(self.weights.reshape(self.points, outputs, 2))
+            found = [_with_imaginary_rows(leaf, weights) for leaf in found]
+        return found
+
+    def _point_fn(self) -> Callable:
+        """`fn(params, x)`, with the arrays that `fn` itself holds."""
+        leaves, tree = self.fn_static
+        arrays = iter(self.fn_arrays)
+        return jax.tree.unflatten(tree, [next(arrays) if leaf is _ARRAY else leaf for leaf in leaves])
+
+    def _batch_fn(self) -> Callable:
+        fn = self._point_fn()
+
+        def rows(params: Params) -> Float[Array, " k"]:
+            with jax.default_matmul_precision(self.options.precision):
+                out = jax.vmap(fn, (None, 0))(params, self.batch)
+            if self.options.holomorphic:
+                out = jnp.stack([out.real, out.imag], axis=-1)
+            out = out.reshape(-1)
+            return out if self.weights is None else out * self.weights.astype(out.dtype)
+
+        return rows
+
+
+_ARRAY = "array"
+
+
+def split_function(fn: Any) -> tuple[list[Any], tuple[tuple[Any, ...], Any]]:
+    """A callable as the arrays in it (an equinox module has some) and a hashable rest."""
+    leaves, tree = jax.tree.flatten(fn)
+    arrays = [leaf for leaf in leaves if eqx.is_array(leaf)]
+    return arrays, (tuple(_ARRAY if eqx.is_array(leaf) else leaf for leaf in leaves), tree)
+
+
+def _to_real_type(x: Inexact[Array, "..."], dtype: Any) -> Any:
+    if not jnp.issubdtype(jnp.result_type(x), jnp.inexact):
+        return x
+    return x.astype(jnp.result_type(dtype, jnp.complex64) if jnp.iscomplexobj(x) else dtype)
+
+
+def _with_imaginary_rows(leaf: Leaf, weights: Float[Array, "k o 2"] | None) -> Leaf:
+    """Rows of Re f and Im f from the holomorphic derivative: Im f = Re(−i f)."""
+
+    def double(x: Inexact[Array, "k o ..."]) -> Inexact[Array, "k _ ..."]:
+        pair = jnp.stack([x, -1j * x], axis=2)
+        if weights is not None:
+            pair = pair * weights.reshape(*weights.shape, *[1] * (x.ndim - 2)).astype(pair.dtype)
+        return pair.reshape(x.shape[0], 2 * x.shape[1], *x.shape[2:])
+
+    if leaf is None:
+        return None
+    if isinstance(leaf, Full):
+        return Full(double(leaf.rows))
+    outputs = max(r.outputs for r in leaf)
+    blocks = []
+    for region in leaf:
+        right = jnp.broadcast_to(region.right, (region.right.shape[0], outputs, *region.right.shape[2:]))
+        left = region.left if region.left.shape[1] == 1 else jnp.repeat(region.left, 2, axis=1)
+        blocks.append(Outer(left, double(right), region.layout))
+    return tuple(blocks)
+
+
+@eqx.filter_jit
+def _gram(jac: StructuredJacobian, block_size: int | None) -> Float[Array, "k k"]:
+    return kernel(jac.source(block_size))
+
+
+@eqx.filter_jit
+def _dense(jac: StructuredJacobian) -> Float[Array, "k n"]:
+    plan, own = jac._factor_plan()
+    k = jac.shape[0]
+    columns = []
+    found = own._factors(plan, 0, jac.points)
+    for leaf, like in zip(found, jax.tree.leaves(jac.params), strict=True):
+        rows = jnp.zeros((k, like.size), like.dtype) if leaf is None else factors.full_rows(leaf)
+        columns += [rows.real, -rows.imag] if jnp.iscomplexobj(like) else [rows]
+    return jnp.concatenate([c.astype(jac.dtype) for c in columns], axis=1)
+
+
+@eqx.filter_jit
+def _mv(jac: StructuredJacobian, tangent: Params) -> Float[Array, " k"]:
+    plan = _product_plan(jac)
+    if plan is not None:
+        found = jac._factors(plan, 0, jac.points)
+        products = [factors.apply(x, t) for x, t in zip(found, jax.tree.leaves(tangent), strict=True)]
+        return sum((p for p in products if p is not None), start=jnp.zeros(jac.shape[0], jac.dtype))
+    rows = jac._batch_fn()
+    if not reverse_only(rows, jac.params):
+        return jax.jvp(rows, (jac.params,), (tangent,))[1].astype(jac.dtype)
+    # Forward mode refuses a custom_vjp: J is the transpose of its transpose.
+    out, pull = jax.vjp(rows, jac.params)
+    conjugate = jax.tree.map(jnp.conj, tangent)
+    _, push = jax.vjp(lambda u: jax.tree.map(jnp.conj, pull(u)[0]), jnp.zeros_like(out))
+    return push(conjugate)[0].astype(jac.dtype)
+
+
+@eqx.filter_jit
+def _rmv(jac: StructuredJacobian, cotangent: Float[Array, " k"]) -> Params:
+    leaves, tree = jax.tree.flatten(jac.params)
+    plan = _product_plan(jac)
+    if plan is None:
+        out, pull = jax.vjp(jac._batch_fn(), jac.params)
+        gradient = jax.tree.leaves(pull(cotangent.astype(out.dtype))[0])
+    else:
+        found = jac._factors(plan, 0, jac.points)
+        u = cotangent.astype(jac.dtype)
+        gradient = [factors.apply_transpose(f, u, x.shape) for f, x in zip(found, leaves, strict=True)]
+    gradient = [
+        jnp.zeros_like(x) if g is None else jnp.conj(g).astype(x.dtype)
+        for g, x in zip(gradient, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(tree, gradient)
+
+
+def _product_plan(jac: StructuredJacobian) -> Plan | None:
+    """The plan, if products are to be taken from the factors: then `gram` shares them in one compilation."""
+    options = jac.options
+    if options.factor_dtype or options.block_size or options.memory_limit:
+        return None
+    plan = jac.plan()
+    return plan if plan.mostly_outer() else None

@@ -1,0 +1,338 @@
+"""α, β and γ as intervals, never as the norm of one estimated matrix.
+
+The norm of an unbiased estimate of a matrix is biased upwards, at small k by an order of magnitude
+with thousands of draws. So the draws are split into folds. The top eigenvector v of all folds but one
+gives vᵀ X v ≤ ‖X‖ without bias on the fold left out: the low end. The norm of the mean is the high end.
+Each is widened by three standard errors over the folds.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int, PRNGKeyArray
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from scipy.sparse.linalg import eigsh
+
+from .._checks import positive_int, real_scalar
+from ..sampling import SquaredVolume, Uniform
+from . import exact
+from ._bounds import beta_range, gamma_range
+from ._constants import alpha_svs, ratios
+from ._moments import FOLDS, Tilted, in_folds, projector, second_moment, squared_projector
+from ._spectrum import Sampling, Spectrum, check_sample, psd_power, spectrum
+
+_ENUMERATE = 8_000  # sets of rows that are enumerated rather than drawn
+_CHUNK = 512  # draws a call of the sampler
+_ERRORS = 3.0  # standard errors on either side
+_BUDGET = {"alpha": (2_000, 256_000), "beta": (2_000, 256_000), "gamma": (500, 32_000)}
+"""Draws before the first look at the interval, and at most; those for γ cost O(mn) each."""
+
+
+Kind: TypeAlias = Literal["alpha", "beta", "gamma"]
+
+
+class Interval(NamedTuple):
+    """A number known up to sampling error: `low` ≤ truth ≤ `high` at about 99 %; all three equal if exact."""
+
+    low: float
+    estimate: float
+    high: float
+
+    @property
+    def relative_width(self) -> float:
+        """(high − low) / estimate."""
+        return (self.high - self.low) / self.estimate if self.estimate else float("inf")
+
+
+@overload
+def alpha(
+    J: Any,
+    *,
+    sample_size: int,
+    damping: float = 0.0,
+    sampling: Literal["svs"] = "svs",
+    key: Any = None,
+    num_samples: int | None = None,
+    rtol: float = 0.05,
+    progress: bool = False,
+) -> float: ...
+@overload
+def alpha(
+    J: Any,
+    *,
+    sample_size: int,
+    damping: float = 0.0,
+    sampling: Literal["uniform"],
+    key: Any = None,
+    num_samples: int | None = None,
+    rtol: float = 0.05,
+    progress: bool = False,
+) -> Interval: ...
+def alpha(
+    J: Any,
+    *,
+    sample_size: int,
+    damping: float = 0.0,
+    sampling: Sampling = "svs",
+    key: PRNGKeyArray | None = None,
+    num_samples: int | None = None,
+    rtol: float = 0.05,
+    progress: bool = False,
+) -> float | Interval:
+    """α = λ⁺_min(P̄), the sketch-and-project rate E‖θ_t − θ*‖² ≤ (1 − α)ᵗ ‖θ₀ − θ*‖².
+
+    Under squared volume sampling exact, from the singular values alone: min_i σ_i² D_i. Under uniform
+    sampling an `Interval`; the arguments after `sampling` then matter, as in `gamma`.
+
+    ```python
+    sg.theory.alpha(J, sample_size=10, damping=1e-3)
+    ```
+    """
+    if sampling == "svs":
+        spec = spectrum(J)
+        return alpha_svs(spec, *check_sample(spec, sample_size, damping))
+    return _estimate(J, sample_size, damping, sampling, "alpha", key, num_samples, rtol, progress)
+
+
+def gamma(
+    J: Any,
+    *,
+    sample_size: int,
+    damping: float = 0.0,
+    key: PRNGKeyArray | None = None,
+    sampling: Sampling = "svs",
+    num_samples: int | None = None,
+    rtol: float = 0.05,
+    progress: bool = False,
+) -> Interval:
+    """γ = ‖E[I_Sᵀ (J_S^{+(λ)})ᵀ W̃⁺ J_S^{+(λ)} I_S]‖ of Theorem 5.1, as an interval.
+
+    **Arguments:**
+
+    - `J`: the matrix, `[m, n]`; memory grows like 10 m² numbers.
+    - `sample_size`, `damping`: k and λ.
+    - `key`: for the draws; not needed where all sets can be enumerated, as for k ≤ 2 under SVS.
+    - `sampling`: `"svs"` or `"uniform"`.
+    - `num_samples`: draw so many batches; each then stands for the m − k + 1 that differ in one row.
+    - `rtol`: without `num_samples`, draw until the interval is narrower than `rtol` times the estimate,
+      or the most draws are spent (32,000 for γ, 256,000 for β and α); the interval says which.
+    - `progress`: show on the terminal how far it has come.
+
+    ```python
+    sg.theory.gamma(J, sample_size=10, damping=1e-3, key=key)      # Interval(low, estimate, high)
+    ```
+    """
+    return _estimate(J, sample_size, damping, sampling, "gamma", key, num_samples, rtol, progress)
+
+
+def beta(
+    J: Any,
+    *,
+    sample_size: int,
+    damping: float = 0.0,
+    key: PRNGKeyArray | None = None,
+    sampling: Sampling = "svs",
+    num_samples: int | None = None,
+    rtol: float = 0.05,
+    progress: bool = False,
+) -> Interval:
+    """β = ‖P̄^{-1/2} E[P P̄⁺ P] P̄^{-1/2}‖, the second moment that sets the accelerated rate √(α/β).
+
+    An interval, with the arguments of `gamma`.
+
+    ```python
+    sg.theory.beta(J, sample_size=10, damping=1e-3, key=key)       # Interval(low, estimate, high)
+    ```
+    """
+    return _estimate(J, sample_size, damping, sampling, "beta", key, num_samples, rtol, progress)
+
+
+def _estimate(
+    J: Any,
+    sample_size: int,
+    damping: float,
+    sampling: Sampling,
+    kind: Kind,
+    key: PRNGKeyArray | None,
+    num_samples: int | None,
+    rtol: float,
+    progress: bool,
+) -> Interval:
+    spec = spectrum(J)
+    k, lam = check_sample(spec, sample_size, damping, sampling)
+    rtol = float(real_scalar("rtol", rtol, low=0))
+    first, most = _BUDGET[kind]
+    if num_samples is not None:
+        first = most = -(-positive_int("num_samples", num_samples) // FOLDS) * FOLDS  # equal folds
+    m, less = spec.num_rows, 1 if sampling == "svs" else 0
+    if math.comb(m, k - less) <= min(most, _ENUMERATE):
+        return _enumerated(J, spec, k, lam, sampling, kind)
+    if key is None:
+        raise ValueError(f"`key` must be given: {kind} for {k} of {m} rows needs random draws.")
+    if most < 2 * FOLDS:
+        raise ValueError(f"`num_samples` must be at least {2 * FOLDS} for an error bar, got {num_samples}.")
+
+    look = _Uniform(spec, k, lam, kind, key) if sampling == "uniform" else _Svs(J, spec, k, lam, kind, key)
+    count = first
+    with _bar(progress, f"{kind}, k = {k}") as show:
+        while True:
+            interval = look(count)
+            show(count, interval)
+            if count >= most or interval.relative_width <= rtol:
+                return interval
+            count = min(2 * count, most)
+
+
+def _enumerated(J: Any, spec: Spectrum, k: int, lam: float, sampling: Sampling, kind: Kind) -> Interval:
+    """Exact: uniform sampling over all S, squared volume sampling over all S less one row."""
+    if sampling == "uniform":
+        value = getattr(exact.constants(J, sample_size=k, damping=lam, sampling="uniform"), kind)
+        return Interval(value, value, value)
+    sets = exact.all_subsets(spec.num_rows, k - 1)
+    weights = exact.probabilities(spec, sets, lam, "svs")
+    D = ratios(spec, k, lam).leading
+    p = spec.sigma**2 * D
+    X = second_moment(spec, 1 / D if kind == "gamma" else 1 / p, sets, lam, "svs", weights)
+    if kind == "beta":
+        Z = spec.rows / np.sqrt(p)
+        X = Z.T @ X @ Z
+    value, _ = _top(X)
+    return Interval(value, value, value)
+
+
+class _Svs:
+    """`look(count)`: the interval from the first `count` draws under squared volume sampling."""
+
+    def __init__(self, J: Any, spec: Spectrum, k: int, lam: float, kind: Kind, key: PRNGKeyArray):
+        self.spec, self.lam, self.kind = spec, lam, kind
+        self.known = (gamma_range if kind == "gamma" else beta_range)(spec, k, lam)
+        self.D = ratios(spec, k, lam).leading
+        self.tilted = Tilted(spec, k, lam) if kind == "beta" else None
+        matrix = J if self.tilted is None else self.tilted.matrix
+        self.draws = _Draws(SquaredVolume.from_matrix(matrix, sample_size=k, damping=lam), key)
+        self.folds, self.count = None, 0
+
+    def __call__(self, count: int) -> Interval:
+        new = in_folds(self.draws(self.count, count))
+        part = np.stack([self._mean(sets) for sets in new])
+        share = 1 - self.count / count
+        self.folds = part if self.folds is None else (1 - share) * self.folds + share * part
+        self.count = count
+        return Interval(*(float(np.clip(x, *self.known)) for x in _largest(self.folds)))
+
+    def _mean(self, sets: Int[np.ndarray, "N k"]) -> Float[np.ndarray, "d d"]:
+        if self.tilted is None:
+            return second_moment(self.spec, 1 / self.D, sets[:, :-1], self.lam, "svs")
+        P_half = 1 / (self.spec.sigma * np.sqrt(self.D))
+        return squared_projector(self.spec, P_half, sets, self.lam, self.tilted.tilt, self.tilted.log_scale)
+
+
+class _Uniform:
+    """`look(count)` under uniform sampling, where P̄ is an estimate too: from four times as many draws."""
+
+    def __init__(self, spec: Spectrum, k: int, lam: float, kind: Kind, key: PRNGKeyArray):
+        self.spec, self.lam, self.kind = spec, lam, kind
+        keys = jax.random.split(key)
+        self.draws, self.more = (_Draws(Uniform(spec.num_rows, sample_size=k), key) for key in keys)
+
+    def __call__(self, count: int) -> Interval:
+        spec, lam = self.spec, self.lam
+        if self.kind == "alpha":
+            return _smallest(
+                np.stack([projector(spec, sets, lam) for sets in in_folds(self.draws(0, count))])
+            )
+        projectors = np.stack([projector(spec, sets, lam) for sets in in_folds(self.more(0, 4 * count))])
+        P_bar = projectors.mean(axis=0)
+        parts = in_folds(self.draws(0, count))
+        if self.kind == "gamma":
+            M = psd_power(P_bar / np.outer(spec.sigma, spec.sigma), -1, spec.tiny)
+            folds = [second_moment(spec, M, sets[:, :-1], lam, "uniform") for sets in parts]
+            return _widen(_largest(np.stack(folds)), projectors, spec.tiny, power=1)
+        P_half = psd_power(P_bar, -0.5, spec.tiny)
+        folds = [squared_projector(spec, P_half, sets, lam, 0.0, 0.0) for sets in parts]
+        return _widen(_largest(np.stack(folds)), projectors, spec.tiny, power=2)
+
+
+def _largest(folds: Float[np.ndarray, "folds d d"]) -> Interval:
+    """‖E M‖ from the means of M over folds: [cross-validated, plug-in] and the error of both.
+
+    Where the plug-in is too high by b, to second order in the noise, the cross-validated value is too low
+    by b G/(G−1), with G folds; the estimate weighs the two so that this cancels.
+    """
+    G = len(folds)
+    total = folds.sum(axis=0)
+    plug_in, start = _top(total / G)
+    cross = np.empty(G)
+    for g in range(G):
+        _, v = _top((total - folds[g]) / (G - 1), start)
+        cross[g] = v @ folds[g] @ v
+    low = min(float(cross.mean()), plug_in)
+    error = _ERRORS * float(np.std(cross, ddof=1)) / math.sqrt(G)
+    return Interval(low - error, (G * plug_in + (G - 1) * low) / (2 * G - 1), plug_in + error)
+
+
+def _smallest(folds: Float[np.ndarray, "folds d d"]) -> Interval:
+    """λ_min(E M) of positive semidefinite M: as `_largest`, upside down."""
+    low, estimate, high = _largest(-folds)
+    return Interval(max(-high, 0.0), max(-estimate, 0.0), -low)
+
+
+def _widen(interval: Interval, projectors: np.ndarray, tiny: float, power: int) -> Interval:
+    """For P̄ known up to a factor 1 ± ε, in the order of forms: γ goes with its inverse, β with the square.
+
+    Half the difference between the means of two halves of the draws is distributed as the error of all.
+    """
+    P_half = psd_power(projectors.mean(axis=0), -0.5, tiny)
+    difference = (projectors[0::2].mean(axis=0) - projectors[1::2].mean(axis=0)) / 2
+    eps = float(np.linalg.norm(P_half @ difference @ P_half, 2))
+    high = interval.high / (1 - eps) ** power if eps < 1 else math.inf
+    return Interval(interval.low / (1 + eps) ** power, interval.estimate, high)
+
+
+def _top(
+    A: Float[np.ndarray, "d d"], start: Float[np.ndarray, " d"] | None = None
+) -> tuple[float, Float[np.ndarray, " d"]]:
+    """The largest eigenvalue and its vector."""
+    if len(A) < 200:
+        w, Q = np.linalg.eigh(A)
+        return float(w[-1]), Q[:, -1]
+    start = np.ones(len(A)) if start is None else start  # a fixed start: the same numbers every time
+    w, Q = eigsh(A, k=1, which="LA", v0=start)
+    return float(w[0]), Q[:, 0]
+
+
+class _Draws:
+    """`draws(i, j)`: the i-th to (j−1)-th sets of rows of one endless sequence, rows in random order."""
+
+    def __init__(self, sampler: SquaredVolume | Uniform, key: PRNGKeyArray):
+        self.sampler, self.key = sampler, key
+
+    def __call__(self, start: int, stop: int) -> Int[np.ndarray, "N k"]:
+        first, last = start // _CHUNK, -(-stop // _CHUNK)
+        rows = np.concatenate([self._chunk(index) for index in range(first, last)])
+        return rows[start - first * _CHUNK : stop - first * _CHUNK]
+
+    def _chunk(self, index: int) -> Int[np.ndarray, "N k"]:
+        draw, shuffle = jax.random.split(jax.random.fold_in(self.key, index))
+        rows = np.asarray(self.sampler.sample(draw, (_CHUNK,)), np.int64)
+        # Which row comes last must not depend on how the sampler found it.
+        return np.random.default_rng(int(jax.random.bits(shuffle))).permuted(rows, axis=1)
+
+
+@contextmanager
+def _bar(progress: bool, name: str) -> Iterator[Callable[[int, Interval], None]]:
+    """A line that says how far the draws have come and how wide the interval still is."""
+    if not progress:
+        yield lambda count, interval: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda count, interval: bar.update(
+            task, description=f"{name}: {count} draws, width {100 * interval.relative_width:.1f} %"
+        )

@@ -1,0 +1,136 @@
+"""Means over batches S of the matrices behind α, β and γ, from draws, with as little variance as is cheap.
+
+**γ.** Write S = R ∪ {i}. With F = J_R^{+(λ)}, a_i = Fᵀ J_i and v_i = J_i − J_Rᵀ a_i (a row as a column),
+
+    J_S^{+(λ)} = [F − u_i a_iᵀ, u_i],    u_i = v_i / s_i,    s_i = ‖v_i‖² + λ(1 + ‖a_i‖²),
+
+and Greville's u_i = F a_i / (1 + ‖a_i‖²) where s_i = 0. So from a batch with one of its rows left out, the
+average over that row is analytic: row i is the missing one with a chance proportional to s_i under squared
+volume sampling, and the same for all i under uniform sampling. With c_i = k times that chance,
+
+    X_ii = E[c_i h_i],    X_Ri = E[c_i (Fᵀ M u_i − a_i h_i)],    h_i = u_iᵀ M u_i,    M = W̃⁺.
+
+Under squared volume sampling c_i P(R) = s_i ρ P'(R) with P' the law SVS(J, k−1, λ) and ρ = p_{k−1}/p_k,
+so where all R can be enumerated nothing is random.
+
+**β.** E[P P̄⁺ P] = Jᵀ X J with M = P̄⁺ serves when R is enumerated. Otherwise that form has no variance to
+spare, and whole batches are drawn: P(S) = Y Yᵀ, and with A = P̄^{-1/2} Y the matrix is E[A AᵀA Aᵀ], of norm
+β. Rare batches carry much of it. So they are drawn from det(J_S J_Sᵀ + λI + t J_S P̄⁺ J_Sᵀ), t = 1/rank,
+which is SVS of a matrix with the same left singular vectors and σ² (1 + t/p) for σ², p the eigenvalues of P̄,
+and weighted by the ratio of the laws, a constant over det(I + t AᵀA).
+"""
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from . import exact
+from ._constants import log_esp_of, log_esp_ratio, ratios
+from ._spectrum import Sampling, Spectrum
+
+FOLDS = 10
+_BLOCK = 500
+
+Form: TypeAlias = Float[np.ndarray, " e"] | Float[np.ndarray, "e e"]
+"""A symmetric matrix in the basis V; one axis means diagonal, as all are under squared volume sampling."""
+
+
+def second_moment(
+    spec: Spectrum,
+    M: Form,
+    sets: Int[np.ndarray, "N r"],
+    lam: float,
+    sampling: Sampling,
+    weights: Float[np.ndarray, " N"] | None = None,
+) -> Float[np.ndarray, "m m"]:
+    """X with M for W̃⁺: the mean over draws of S less one row or, with `weights` P'(R), the sum over all R."""
+    Z, k = spec.rows, sets.shape[1] + 1
+    squares = _dots(Z, Z)
+    rho = math.exp(log_esp_ratio(spec, k, lam)) if weights is not None and sampling == "svs" else None
+    out, diagonal = np.zeros((len(Z), len(Z))), np.zeros(len(Z))
+    for index, R in enumerate(sets):
+        left, s, right, q = (x[0] for x in exact.singular_values(spec, R[None], lam))
+        right, inverse = right[:, : spec.rank], _inverse(q)
+        coordinates = Z @ right.T
+        F = (right.T * (s * inverse)) @ left.T
+        a = (coordinates * (s * inverse)) @ left.T
+        v = Z - (coordinates * (s**2 * inverse)) @ right
+        aa = _dots(a, a)
+        schur = _dots(v, v) + lam * (1 + aa)
+        dependent = schur <= spec.tiny**2 * squares
+        schur[dependent] = 0.0
+        u = v / np.where(dependent, 1.0, schur)[:, None]
+        u[dependent] = (a[dependent] @ F.T) / (1 + aa[dependent])[:, None]
+
+        c = schur.copy() if sampling == "svs" else np.ones(len(Z))
+        c[R] = 0.0
+        c *= k / c.sum() if rho is None else rho
+        c *= 1 / len(sets) if weights is None else weights[index]
+        Mu = u * M if M.ndim == 1 else u @ M
+        h = _dots(u, Mu)
+        diagonal += c * h
+        out[R] += (c[:, None] * (Mu @ F - a * h[:, None])).T
+    return (out + out.T) / 2 + np.diag(diagonal)
+
+
+def projector(spec: Spectrum, sets: Int[np.ndarray, "N k"], lam: float) -> Float[np.ndarray, "e e"]:
+    """The mean of P(S) over draws of S."""
+    out = np.zeros((spec.rank, spec.rank))
+    for start in range(0, len(sets), _BLOCK):
+        Y = _joined(_factors(spec, sets[start : start + _BLOCK], lam))
+        out += Y @ Y.T
+    return out / len(sets)
+
+
+def squared_projector(
+    spec: Spectrum, P_half: Form, sets: Int[np.ndarray, "N k"], lam: float, tilt: float, log_scale: float
+) -> Float[np.ndarray, "e e"]:
+    """The mean of (P̄^{-1/2} P(S) P̄^{-1/2})² over draws of S, weighted by e^log_scale / det(I + tilt AᵀA)."""
+    out = np.zeros((spec.rank, spec.rank))
+    for start in range(0, len(sets), _BLOCK):
+        Y = _factors(spec, sets[start : start + _BLOCK], lam)
+        A = P_half[:, None] * Y if P_half.ndim == 1 else P_half @ Y
+        G = np.swapaxes(A, 1, 2) @ A
+        weight = np.exp(log_scale - np.linalg.slogdet(np.eye(G.shape[1]) + tilt * G)[1])
+        out += _joined(A) @ _joined(A @ G * weight[:, None, None]).T
+    return (out + out.T) / (2 * len(sets))
+
+
+class Tilted:
+    """The law from which β draws: SVS of `matrix`; its weights are e^log_scale / det(I + tilt AᵀA)."""
+
+    def __init__(self, spec: Spectrum, k: int, lam: float):
+        p = spec.sigma**2 * ratios(spec, k, lam).leading
+        self.tilt = 1 / spec.rank
+        tilted = spec.sigma * np.sqrt(1 + self.tilt / p)
+        self.matrix = spec.U * tilted
+        self.log_scale = log_esp_of(tilted, spec.num_rows, k, lam) - log_esp_of(
+            spec.sigma, spec.num_rows, k, lam
+        )
+
+
+def in_folds(sets: Int[np.ndarray, "N r"]) -> Int[np.ndarray, "folds N_each r"]:
+    """Ten parts; later draws come to the end of each, so parts of more draws contain those of fewer."""
+    return sets.reshape(-1, FOLDS, sets.shape[1]).swapaxes(0, 1)
+
+
+def _factors(spec: Spectrum, S: Int[np.ndarray, "N k"], lam: float) -> Float[np.ndarray, "N e k"]:
+    """Y with P(S) = Y Yᵀ."""
+    _, s, right, q = exact.singular_values(spec, S, lam)
+    return np.swapaxes(right[:, :, : spec.rank], 1, 2) * (s * np.sqrt(_inverse(q)))[:, None, :]
+
+
+def _joined(Y: Float[np.ndarray, "N e k"]) -> Float[np.ndarray, "e Nk"]:
+    """The blocks side by side, so that a sum of products is one product."""
+    return Y.transpose(1, 0, 2).reshape(Y.shape[1], -1)
+
+
+def _inverse(q: np.ndarray) -> np.ndarray:
+    return np.where(q > 0, 1 / np.where(q > 0, q, 1.0), 0.0)
+
+
+def _dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x_i · y_i for each row."""
+    return np.einsum("ij,ij->i", x, y)

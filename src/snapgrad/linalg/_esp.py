@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from .._checks import positive_int, real_array
@@ -42,7 +43,7 @@ def log_esp(q: Any, k: int, multiplicity: Any = None) -> Float[Array, ""]:
         return jnp.zeros((), q.dtype)
     if multiplicity is None and k > q.shape[0]:
         return jnp.full((), -jnp.inf, q.dtype)
-    return _log_esp(q, weight, int(k), _half_nodes(q, k, multiplicity))
+    return _log_esp(q, weight, jnp.asarray(k, q.dtype), _half_nodes(q, k, multiplicity))
 
 
 def esp_ratios(q: Any, k: int, multiplicity: Any = None) -> Float[Array, " m"]:
@@ -56,11 +57,11 @@ def esp_ratios(q: Any, k: int, multiplicity: Any = None) -> Float[Array, " m"]:
     k = positive_int("k", k)
     rank = _rank(q, weight)
     wanted = "`k` must be at most the number of nonzero entries of `q`"
-    if isinstance(rank, jax.core.Tracer):
+    if isinstance(rank, Tracer):
         q = eqx.error_if(q, rank < k, f"{wanted}.")
     elif int(rank) < k:
         raise ValueError(f"{wanted}, which is {int(rank)}; got {k}.")
-    return _esp_ratios(q, weight, k, _half_nodes(q, k, multiplicity))
+    return _esp_ratios(q, weight, jnp.asarray(k, q.dtype), _half_nodes(q, k, multiplicity))
 
 
 def log_esp_table(q: Float[Array, " m"], k: int) -> Float[Array, "k_plus_1 m_plus_1"]:
@@ -81,7 +82,7 @@ def log_esp_table(q: Float[Array, " m"], k: int) -> Float[Array, "k_plus_1 m_plu
 
 def _checked(q: Any, multiplicity: Any) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
     q = real_array("q", q, ndim=1)
-    if isinstance(q, jax.core.Tracer):
+    if isinstance(q, Tracer):
         q = jnp.where(q < 0, jnp.nan, q)
     elif bool(jnp.any(q < 0)):
         raise ValueError(f"`q` must not be negative, got a smallest entry of {float(q.min()):g}.")
@@ -89,25 +90,29 @@ def _checked(q: Any, multiplicity: Any) -> tuple[Float[Array, " m"], Float[Array
         return q, jnp.ones_like(q)
     weight = real_array("multiplicity", multiplicity, ndim=1, rows=q.shape[0]).astype(q.dtype)
     odd = (weight < 0) | (weight != jnp.round(weight))
-    if not isinstance(odd, jax.core.Tracer) and bool(jnp.any(odd)):
+    if not isinstance(odd, Tracer) and bool(jnp.any(odd)):
         raise ValueError(f"`multiplicity` must hold whole numbers of at least 0, got {weight}.")
     return q, weight
 
 
 def _half_nodes(q: Float[Array, " m"], k: int, multiplicity: Any) -> int:
     """Half the nodes on the circle: nine standard deviations of the number of heads, or all degrees."""
-    if multiplicity is not None:
-        return math.ceil((9 * math.sqrt(k) + 24) / 2)
     m = q.shape[0]
-    return math.ceil(min(9 * math.sqrt(min(k, m - k + 1)) + 24, m + 1) / 2)
+    if multiplicity is None:
+        nodes = min(9 * math.sqrt(min(k, m - k + 1)) + 24, m + 1)
+    else:
+        nodes = 9 * math.sqrt(k) + 24
+    return 8 * math.ceil(nodes / 16)  # rounded up, so that a sweep over k compiles few times
 
 
 def _rank(q: Float[Array, " m"], weight: Float[Array, " m"]) -> Float[Array, ""]:
     return jnp.sum(jnp.where(q == 0, 0, weight))
 
 
-@partial(jax.jit, static_argnames=("k", "half"))
-def _log_esp(q: Float[Array, " m"], weight: Float[Array, " m"], k: int, half: int) -> Float[Array, ""]:
+@partial(jax.jit, static_argnames="half")
+def _log_esp(
+    q: Float[Array, " m"], weight: Float[Array, " m"], k: Float[Array, ""], half: int
+) -> Float[Array, ""]:
     c = _tilt(q, weight, k)
     x = c * q
     large = x > 1
@@ -120,14 +125,16 @@ def _log_esp(q: Float[Array, " m"], weight: Float[Array, " m"], k: int, half: in
     return jnp.where(_rank(q, weight) < k, -jnp.inf, scale + jnp.log(mean))
 
 
-@partial(jax.jit, static_argnames=("k", "half"))
-def _esp_ratios(q: Float[Array, " m"], weight: Float[Array, " m"], k: int, half: int) -> Float[Array, " m"]:
+@partial(jax.jit, static_argnames="half")
+def _esp_ratios(
+    q: Float[Array, " m"], weight: Float[Array, " m"], k: Float[Array, ""], half: int
+) -> Float[Array, " m"]:
     c = _tilt(q, weight, k)
     mean, means_without = _circle_means(c * q, weight, k, half)
     return c * means_without / mean
 
 
-def _tilt(q: Float[Array, " m"], weight: Float[Array, " m"], k: int) -> Float[Array, ""]:
+def _tilt(q: Float[Array, " m"], weight: Float[Array, " m"], k: Float[Array, ""]) -> Float[Array, ""]:
     """The c with Σ cq/(1 + cq) = k − ½, by bisection on its logarithm."""
     positive = (q > 0) & (weight > 0)
     log_q = jnp.log(jnp.where(positive, q, 1))
@@ -148,7 +155,7 @@ def _tilt(q: Float[Array, " m"], weight: Float[Array, " m"], k: int) -> Float[Ar
 
 
 def _circle_means(
-    x: Float[Array, " m"], weight: Float[Array, " m"], k: int, half: int
+    x: Float[Array, " m"], weight: Float[Array, " m"], k: Float[Array, ""], half: int
 ) -> tuple[Float[Array, ""], Float[Array, " m"]]:
     """Means over the circle of w = ∏((1 + xz)/(1 + x)) z^{−k} and of w z/(1 + x_i z)."""
     large = x > 1

@@ -1,6 +1,11 @@
 """From a function, parameters and a batch to `gram`, `mv`, `rmv` and `dense`."""
 
 from ._api import jacobian as jacobian
+from ._blocks import CentredJacobian as CentredJacobian
+from ._blocks import ScaledJacobian as ScaledJacobian
+from ._blocks import StackedJacobian as StackedJacobian
+from ._blocks import stack as stack
 from ._dense import DenseJacobian as DenseJacobian
+from ._linearise import linearise as linearise
 from ._realify import realify as realify
 from ._structured import StructuredJacobian as StructuredJacobian

@@ -8,11 +8,20 @@ import jax.numpy as jnp
 
 from .._checks import float_params, positive_int
 from .._contracts import Batch, Params
-from ._realify import Realified
 from ._explain import Options
+from ._realify import Realified
 from ._structured import StructuredJacobian, split_function
 
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
 
 
 def jacobian(
@@ -58,14 +67,17 @@ def jacobian(
         memory_limit = _bytes(memory_limit)
         if block_size is not None:
             raise ValueError("give either `block_size` or `memory_limit`, which chooses one; got both.")
-    holomorphic = isinstance(fn, Realified) and fn.holomorphic and _all_complex(params)
-    inner = fn.fn if holomorphic else fn
+    inner, holomorphic = fn, False
+    if isinstance(fn, Realified) and fn.holomorphic and _all_complex(params):
+        inner, holomorphic = fn.fn, True
     x = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batch)
     output = jax.eval_shape(inner, params, x)
     if not isinstance(output, jax.ShapeDtypeStruct):
         raise TypeError(f"`fn` must return one array for a point, got {jax.tree.structure(output)}.")
     if not holomorphic and not jnp.issubdtype(output.dtype, jnp.floating):
-        hint = "; sg.realify(fn) gives two real rows for each complex output" if output.dtype.kind == "c" else ""
+        hint = (
+            "; sg.realify(fn) gives two real rows for each complex output" if output.dtype.kind == "c" else ""
+        )
         raise TypeError(f"`fn` must return real floating-point numbers, got dtype {output.dtype}{hint}.")
     if output.size == 0:
         raise ValueError(f"`fn` must return at least one number for a point, got shape {output.shape}.")

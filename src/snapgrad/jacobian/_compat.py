@@ -18,6 +18,21 @@ _CALLS = {"jit", "pjit", "closed_call", "core_call", "core_closed_call", "remat"
 _REMAT = {"remat", "remat2", "checkpoint"}
 
 
+def shape(atom: Any) -> tuple[int, ...]:
+    """The shape of a variable or literal."""
+    return atom.aval.shape
+
+
+def dtype(atom: Any) -> Any:
+    """The dtype of a variable or literal."""
+    return atom.aval.dtype
+
+
+def value(literal: Any) -> Any:
+    """The number a literal stands for."""
+    return literal.val
+
+
 def called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     """The program an equation merely calls (`jit`, `checkpoint`), if it is such an equation."""
     if eqn.primitive.name not in _CALLS:

@@ -8,11 +8,13 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import same_tree
-from .._contracts import AbstractJacobian, Params
+from .._contracts import Params
 from ..linalg import gram
+from ._factors import Full, Leaf
+from ._rows import AbstractRows, Source
 
 
-class DenseJacobian(AbstractJacobian):
+class DenseJacobian(AbstractRows):
     """Stored rows: for a flat parameter vector a matrix `[k, n]`, for a pytree one `[k, *leaf.shape]` a leaf.
 
     ```python
@@ -53,6 +55,11 @@ class DenseJacobian(AbstractJacobian):
         k = leaves[0].shape[0]
         return k, sum(leaf.size // k for leaf in leaves)
 
+    @property
+    def outputs(self) -> int:
+        """Rows a point."""
+        return 1
+
     def gram(self) -> Float[Array, "k k"]:
         """J Jᵀ, a sum over leaves."""
         return sum((gram(leaf) for leaf in self._matrices()[1:]), start=gram(self._matrices()[0]))
@@ -75,6 +82,16 @@ class DenseJacobian(AbstractJacobian):
     def dense(self) -> Float[Array, "k n"]:
         """J as one matrix."""
         return jnp.concatenate(self._matrices(), axis=1)
+
+    def source(self) -> Source:
+        """The rows as factors, for kernels with other blocks."""
+        leaves = self._matrices()
+
+        def of(start: Any) -> list[Leaf]:
+            del start  # one block holds all rows
+            return [Full(leaf[:, None]) for leaf in leaves]
+
+        return Source(self.shape[0], 1, self.shape[0], of, jnp.result_type(*leaves))
 
     def _matrices(self) -> list[Float[Array, "k _"]]:
         return [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(self.rows)]

@@ -1,4 +1,4 @@
-"""What a Jacobian will cost, before it is computed: the table behind `jac.explain()` and the choice of blocks."""
+"""What a Jacobian will cost, before it is computed: the table of `jac.explain()` and the choice of blocks."""
 
 from math import prod
 from typing import Any, NamedTuple
@@ -63,7 +63,10 @@ class Explanation(NamedTuple):
         ]
         widths = [max(len(line[i]) for line in table) for i in range(len(head))]
         lines = [
-            "  ".join(t.rjust(w) if i in (3, 4) else t.ljust(w) for i, (t, w) in enumerate(zip(line, widths, strict=True)))
+            "  ".join(
+                t.rjust(w) if i in (3, 4) else t.ljust(w)
+                for i, (t, w) in enumerate(zip(line, widths, strict=True))
+            )
             for line in table
         ]
         total = sum(r.flops for r in self.leaves)
@@ -91,8 +94,9 @@ def gram_bytes(plan: Plan, sizes: Sizes, block: int) -> int:
     """The bound that `gram` keeps: bytes at its peak, the kernel included, the parameters and batch not.
 
     With k rows, blocks of b rows, F numbers in the factors of one point and W at the peak of its gradient:
-    the kernel and one copy of it, four kernel blocks of b², and for the b rows at hand W plus F (three times F when
-    there are several blocks: the block that is held, the one that meets it, and a copy in the loop).
+    the kernel and one copy of it, four kernel blocks of b², and for the b rows at hand W plus F
+    (three times F when there are several blocks: the block that is held, the one that meets it, and a copy
+    in the loop).
     """
     rows, several = sizes.points * sizes.outputs, block < sizes.points
     item = jnp.dtype(sizes.kernel).itemsize
@@ -130,7 +134,7 @@ def _report(leaf: LeafPlan, plan: Plan, sizes: Sizes, block: int) -> LeafReport:
     elif how == "outer":
         for region in leaf.regions:
             shared = 1 if region.per_output[0] else sizes.outputs
-            count = (region.count, region.count)
+            count = (region.products, region.products)
             price = factors.cost(region.layout.sizes, count, (rows, rows), shared, same=True)
             flops += 2 * min(price)
             if price.formed < price.outer:

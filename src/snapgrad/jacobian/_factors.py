@@ -86,7 +86,7 @@ def contract(a: Leaf, b: Leaf, *, same: bool = False) -> Float[Array, "p q"] | N
     return sum(blocks[1:], start=blocks[0]) if blocks else None
 
 
-def full_rows(leaf: Outer | Full | tuple[Outer, ...]) -> Inexact[Array, "p m"]:
+def full_rows(leaf: Full | tuple[Outer, ...]) -> Inexact[Array, "p m"]:
     """The rows of a leaf as a matrix, columns in the leaf's own order."""
     if isinstance(leaf, Full):
         return leaf.rows.reshape(-1, leaf.rows.shape[-1])
@@ -108,7 +108,9 @@ def apply(leaf: Leaf, tangent: Inexact[Array, "..."]) -> Float[Array, " p"] | No
     total = 0.0
     for region in leaf:
         left, right = _same_outputs(region.left, region.right)
-        turned = jnp.einsum("kobal,blr->kobar", left, region.layout.take(tangent), precision=Precision.HIGHEST)
+        turned = jnp.einsum(
+            "kobal,blr->kobar", left, region.layout.take(tangent), precision=Precision.HIGHEST
+        )
         total = total + jnp.sum(turned * right, axis=(2, 3, 4)).real
     return jnp.asarray(total).reshape(-1)
 

@@ -1,8 +1,8 @@
 """Reading a leaf's gradient backwards until its outer products are found.
 
 The gradient of a weight used in `y = x @ W` is computed as `x ⊗ g`: a `dot_general` (or a convolution of
-patches) near the end of the gradient program, followed by transposes, reshapes, casts, slices, sums over uses.
-`peel` undoes the latter symbolically and asks the program for the operands `x` and `g` instead of the product.
+patches) near the end of the gradient program, followed by transposes, reshapes, casts, slices and sums.
+`peel` undoes the latter symbolically and asks the program for the operands `x` and `g`, not the product.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from . import _compat as compat
 from . import _views as views
 from ._compat import JaxprEqn, Literal, Var
 from ._terms import Factor, Role, Term
 from ._trace import Program, Ref
-from ._views import Dim, Unstructured, View
+from ._views import Dim, UnstructuredError, View
 
 
 class _Trail(NamedTuple):
@@ -31,7 +32,7 @@ class _Trail(NamedTuple):
 
 
 def peel(program: Program, index: int, shape: tuple[int, ...]) -> list[Term]:
-    """The outer products that add up to output `index`; raises `Unstructured` where there are others."""
+    """The outer products that add up to output `index`; raises `UnstructuredError` where there are others."""
     return _peel(program, program.jaxpr.outvars[index], _Trail(views.leaf_view(shape)))
 
 
@@ -40,7 +41,12 @@ def is_zero(program: Program, atom: Any) -> bool:
     if isinstance(atom, Literal):
         return bool(np.all(np.asarray(atom.val) == 0))
     eqn = _producer(program, atom)
-    if eqn is None or eqn.primitive.name not in ("broadcast_in_dim", "convert_element_type", "reshape", "pad"):
+    if eqn is None or eqn.primitive.name not in (
+        "broadcast_in_dim",
+        "convert_element_type",
+        "reshape",
+        "pad",
+    ):
         return False
     return all(is_zero(program, a) for a in eqn.invars)
 
@@ -54,7 +60,7 @@ def _peel(program: Program, atom: Any, trail: _Trail) -> list[Term]:
         return []
     eqn = None if isinstance(atom, Literal) else _producer(program, atom)
     if eqn is None:
-        raise Unstructured("it is an input of the gradient program")
+        raise UnstructuredError("it is an input of the gradient program")
     name = eqn.primitive.name
     if name in ("dot_general", "conv_general_dilated"):
         return [_product(program, eqn, trail)]
@@ -72,15 +78,15 @@ def _peel(program: Program, atom: Any, trail: _Trail) -> list[Term]:
     if name == "concatenate":
         return _peel_concatenate(program, eqn, trail)
     if name == "split":
-        whole = eqn.invars[0].aval.shape
-        axis, position = eqn.params["axis"], eqn.outvars.index(atom)
+        whole = compat.shape(eqn.invars[0])
+        axis, position = eqn.params["axis"], _position(eqn, atom)
         start, size = sum(eqn.params["sizes"][:position]), eqn.params["sizes"][position]
         view = views.before_slice(trail.view, axis, start, size, whole[axis])
         return _peel(program, eqn.invars[0], trail._replace(view=view))
     if name in _ONE_OPERAND:
         operand, trail = _ONE_OPERAND[name](program, eqn, trail)
         return _peel(program, operand, trail)
-    raise Unstructured(f"used by `{name}`")
+    raise UnstructuredError(f"used by `{name}`")
 
 
 _SUMS = {"add_any": (1, 1), "add": (1, 1), "sub": (1, -1), "neg": (-1,), "copy": (1,), "copy_p": (1,)}
@@ -88,7 +94,7 @@ _SUMS = {"add_any": (1, 1), "add": (1, 1), "sub": (1, -1), "neg": (-1,), "copy":
 
 def _reshape(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
     del program
-    view = views.before_reshape(trail.view, eqn.invars[0].aval.shape)
+    view = views.before_reshape(trail.view, compat.shape(eqn.invars[0]))
     return eqn.invars[0], trail._replace(view=view)
 
 
@@ -113,8 +119,8 @@ def _reduce_sum(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _T
 def _broadcast(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
     del program
     operand, places = eqn.invars[0], eqn.params["broadcast_dimensions"]
-    if prod(operand.aval.shape) != prod(eqn.params["shape"]):
-        raise Unstructured("the same number for several entries (broadcast)")
+    if prod(compat.shape(operand)) != prod(eqn.params["shape"]):
+        raise UnstructuredError("the same number for several entries (broadcast)")
     return operand, trail._replace(view=views.before_insert(trail.view, places))
 
 
@@ -123,17 +129,17 @@ def _pad(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
     view = trail.view
     for axis, (low, high, interior) in enumerate(eqn.params["padding_config"]):
         if low < 0 or high < 0 or interior or not is_zero(program, value):
-            raise Unstructured("a strided or cropping pad")
-        view = views.before_pad(view, axis, int(low), operand.aval.shape[axis])
+            raise UnstructuredError("a strided or cropping pad")
+        view = views.before_pad(view, axis, int(low), compat.shape(operand)[axis])
     return operand, trail._replace(view=view)
 
 
 def _slice(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
     del program
     if any(step != 1 for step in eqn.params["strides"] or ()):
-        raise Unstructured("a strided slice")
+        raise UnstructuredError("a strided slice")
     view = trail.view
-    whole = eqn.invars[0].aval.shape
+    whole = compat.shape(eqn.invars[0])
     for axis, (a, b) in enumerate(zip(eqn.params["start_indices"], eqn.params["limit_indices"], strict=True)):
         view = views.before_slice(view, axis, int(a), int(b) - int(a), whole[axis])
     return eqn.invars[0], trail._replace(view=view)
@@ -142,20 +148,20 @@ def _slice(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]
 def _update_slice(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
     base, update, *starts = eqn.invars
     if not is_zero(program, base) or not all(isinstance(s, Literal) for s in starts):
-        raise Unstructured("a slice at a computed position")
+        raise UnstructuredError("a slice at a computed position")
     view = trail.view
     for axis, start in enumerate(starts):
-        most = base.aval.shape[axis] - update.aval.shape[axis]  # JAX clamps the start
-        low = min(max(int(start.val), 0), most)
-        view = views.before_pad(view, axis, low, update.aval.shape[axis])
+        most = compat.shape(base)[axis] - compat.shape(update)[axis]  # JAX clamps the start
+        low = min(max(int(compat.value(start)), 0), most)
+        view = views.before_pad(view, axis, low, compat.shape(update)[axis])
     return update, trail._replace(view=view)
 
 
 def _cast(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
     del program
-    given, result = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
+    given, result = compat.dtype(eqn.invars[0]), compat.dtype(eqn.outvars[0])
     if not jnp.issubdtype(given, jnp.inexact):
-        raise Unstructured(f"a cast from {given}")
+        raise UnstructuredError(f"a cast from {given}")
     loses = jnp.issubdtype(given, jnp.complexfloating) and not jnp.issubdtype(result, jnp.complexfloating)
     return eqn.invars[0], trail._replace(real=trail.real or loses)
 
@@ -180,19 +186,25 @@ _ONE_OPERAND: dict[str, Callable[[Program, JaxprEqn, _Trail], tuple[Any, _Trail]
 }
 
 
+def _position(eqn: JaxprEqn, atom: Any) -> int:
+    return next(i for i, var in enumerate(eqn.outvars) if var is atom)
+
+
 def _peel_scaled(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Term]:
-    """A product or quotient by one number."""
+    """A product or quotient by one number, or an outer product written as `x[:, None] * g[None, :]`."""
     divide = eqn.primitive.name == "div"
     for operand, other in ((0, 1),) if divide else ((0, 1), (1, 0)):
         number = _one_number(program, eqn.invars[other])
-        if number is not None and eqn.invars[operand].aval.shape == eqn.outvars[0].aval.shape:
+        if number is not None and compat.shape(eqn.invars[operand]) == compat.shape(eqn.outvars[0]):
             factor = Factor(Ref(program, number), divide)
             return _peel(program, eqn.invars[operand], trail._replace(factors=(*trail.factors, factor)))
-    raise Unstructured("an elementwise product with an array")
+    if divide:
+        raise UnstructuredError("an elementwise quotient")
+    return [_product(program, eqn, trail)]
 
 
 def _one_number(program: Program, atom: Any) -> Any:
-    while atom.aval.shape != ():
+    while compat.shape(atom) != ():
         eqn = None if isinstance(atom, Literal) else _producer(program, atom)
         if eqn is None or eqn.primitive.name not in ("broadcast_in_dim", "reshape"):
             return None
@@ -203,7 +215,7 @@ def _one_number(program: Program, atom: Any) -> Any:
 def _peel_concatenate(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Term]:
     axis, low, terms = eqn.params["dimension"], 0, []
     for operand in eqn.invars:
-        size = operand.aval.shape[axis]
+        size = compat.shape(operand)[axis]
         view = views.before_pad(trail.view, axis, low, size)
         terms += _peel(program, operand, trail._replace(view=view))
         low += size
@@ -212,16 +224,18 @@ def _peel_concatenate(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Te
 
 def _peel_loop(program: Program, eqn: JaxprEqn, atom: Any, trail: _Trail) -> list[Term]:
     """Stacked outputs of a loop keep its steps apart; a carry that only adds up sums over them."""
-    index, position = program.producer[atom], eqn.outvars.index(atom)
+    index, position = program.producer[atom], _position(eqn, atom)
     consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
     body, length = program.loop(index), eqn.params["length"]
     out = body.jaxpr.outvars[position]
     if position >= carry:
         step, *rest = trail.view.dims
-        trail = trail._replace(view=View(tuple(rest), trail.view.offset), loops=(*trail.loops, (step, length)))
+        trail = trail._replace(
+            view=View(tuple(rest), trail.view.offset), loops=(*trail.loops, (step, length))
+        )
         return _peel(body, out, trail)
     if not is_zero(program, eqn.invars[consts + position]):
-        raise Unstructured("a loop that does not start from zero")
+        raise UnstructuredError("a loop that does not start from zero")
     before = body.jaxpr.invars[consts + position]
     terms = _peel_sum(body, out, before, trail._replace(loops=(*trail.loops, (Dim(None), length))))
     body.sums.add(position)
@@ -235,16 +249,22 @@ def _peel_sum(body: Program, out: Any, before: Var, trail: _Trail) -> list[Term]
         a, b = eqn.invars
         if before in (a, b):
             return _peel(body, b if a is before else a, trail)
-    raise Unstructured("a loop that transforms its carried gradient")
+    raise UnstructuredError("a loop that transforms its carried gradient")
 
 
 def _product(program: Program, eqn: JaxprEqn, trail: _Trail) -> Term:
-    """The term of a `dot_general` or a convolution, whose output the trail's view describes."""
+    """The term of a product (matrix product, convolution, `mul`) whose output the trail's view describes."""
     convolution = eqn.primitive.name == "conv_general_dilated"
     skip = len(trail.loops)
     roles = [Role(_kept(dim), dim, length, (i, i)) for i, (dim, length) in enumerate(trail.loops)]
-    roles += (_convolution_roles if convolution else _dot_roles)(eqn, trail.view.dims, skip)
     left, right = eqn.invars
+    if convolution:
+        roles += _convolution_roles(eqn, trail.view.dims, skip)
+    elif eqn.primitive.name == "dot_general":
+        roles += _dot_roles(eqn, trail.view.dims, skip)
+    else:
+        (left, axes), (right, others) = _narrow(program, left), _narrow(program, right)
+        roles += _broadcast_roles(compat.shape(eqn.outvars[0]), axes, others, trail.view.dims, skip)
     return Term(
         operands=(Ref(program, left), Ref(program, right)),
         roles=tuple(roles),
@@ -263,7 +283,7 @@ def _kept(dim: Dim) -> str:
 
 
 def _dot_roles(eqn: JaxprEqn, dims: tuple[Dim, ...], skip: int) -> list[Role]:
-    left, right = (atom.aval.shape for atom in eqn.invars)
+    left, right = (compat.shape(atom) for atom in eqn.invars)
     (sum_l, sum_r), (batch_l, batch_r) = eqn.params["dimension_numbers"]
     rest = iter(dims)
     roles = []
@@ -272,29 +292,62 @@ def _dot_roles(eqn: JaxprEqn, dims: tuple[Dim, ...], skip: int) -> list[Role]:
         roles.append(Role(_kept(dim), dim, dim.take[1] if dim.take else left[a], (skip + a, skip + b)))
     for a in range(len(left)):
         if a not in sum_l and a not in batch_l:
-            roles.append(Role("left", next(rest), left[a], (skip + a, None)))
+            roles.append(Role("left", next(rest), left[a], (skip + a, -1)))
     for b in range(len(right)):
         if b not in sum_r and b not in batch_r:
-            roles.append(Role("right", next(rest), right[b], (None, skip + b)))
+            roles.append(Role("right", next(rest), right[b], (-1, skip + b)))
     for a, b in zip(sum_l, sum_r, strict=True):
         roles.append(Role("sum", Dim(None), left[a], (skip + a, skip + b)))
+    return roles
+
+
+def _narrow(program: Program, atom: Any) -> tuple[Any, dict[int, int]]:
+    """A value before it was broadcast, and which axes of the result its own axes (longer than one) are."""
+    axes = {i: i for i, size in enumerate(compat.shape(atom)) if size > 1}
+    while not isinstance(atom, Literal):
+        eqn = _producer(program, atom)
+        if eqn is None or eqn.primitive.name != "broadcast_in_dim":
+            break
+        atom, places = eqn.invars[0], eqn.params["broadcast_dimensions"]
+        own = {place: i for i, place in enumerate(places) if compat.shape(atom)[i] > 1}
+        axes = {axis: own[place] for axis, place in axes.items() if place in own}
+    return atom, axes
+
+
+def _broadcast_roles(
+    shape: tuple[int, ...], left: dict[int, int], right: dict[int, int], dims: tuple[Dim, ...], skip: int
+) -> list[Role]:
+    """Axes of an elementwise product: those that only one operand really has make it an outer product."""
+    roles = []
+    for axis, dim in enumerate(dims):
+        size = dim.take[1] if dim.take else shape[axis]
+        a, b = (skip + side[axis] if axis in side else -1 for side in (left, right))
+        if a < 0 and b < 0:
+            if size > 1:
+                raise UnstructuredError("the same number for several entries (broadcast)")
+            continue
+        kind = "left" if b < 0 else "right" if a < 0 else _kept(dim)
+        roles.append(Role(kind, dim, size, (a, b)))
+    kinds = {role.kind for role in roles if role.dim.kept}
+    if not {"left", "right"} <= kinds:
+        raise UnstructuredError("an elementwise product with an array")
     return roles
 
 
 def _convolution_roles(eqn: JaxprEqn, dims: tuple[Dim, ...], skip: int) -> list[Role]:
     """Axes of patches `[batch, *out, feature, *window]` and kernel `[out, feature, *window]`."""
     if eqn.params["feature_group_count"] != 1 or eqn.params["batch_group_count"] != 1:
-        raise Unstructured("used by a grouped convolution")
+        raise UnstructuredError("used by a grouped convolution")
     numbers = eqn.params["dimension_numbers"]
-    right = [eqn.invars[1].aval.shape[i] for i in numbers.rhs_spec]
-    out = eqn.outvars[0].aval.shape
+    right = [compat.shape(eqn.invars[1])[i] for i in numbers.rhs_spec]
+    out = compat.shape(eqn.outvars[0])
     batch, feature, *space = numbers.out_spec
     roles = [
-        Role("left", dims[batch], out[batch], (skip, None)),
-        Role("right", dims[feature], out[feature], (None, skip)),
+        Role("left", dims[batch], out[batch], (skip, -1)),
+        Role("right", dims[feature], out[feature], (-1, skip)),
     ]
     for i, axis in enumerate(space):
-        roles.append(Role("left", dims[axis], out[axis], (skip + 1 + i, None)))
+        roles.append(Role("left", dims[axis], out[axis], (skip + 1 + i, -1)))
     for i, size in enumerate(right[1:]):
         roles.append(Role("sum", Dim(None), size, (skip + 1 + len(space) + i, skip + 1 + i)))
     return roles

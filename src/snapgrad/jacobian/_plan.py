@@ -14,7 +14,7 @@ from ._factors import Full, Leaf, Outer
 from ._peel import is_zero, peel
 from ._terms import Term
 from ._trace import Captured, Program, Ref, row_gradient
-from ._views import Layout, Unstructured
+from ._views import Layout, UnstructuredError
 
 
 class Region(NamedTuple):
@@ -26,9 +26,9 @@ class Region(NamedTuple):
     per_output: tuple[bool, bool]  # whether the left and right factors differ between outputs of a point
 
     @property
-    def count(self) -> int:
+    def products(self) -> int:
         """Outer products a row."""
-        return sum(term.count for term in self.terms)
+        return sum(term.products for term in self.terms)
 
     def evaluate(self, captured: Captured) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
         """Left and right factors of one row."""
@@ -41,7 +41,7 @@ class Region(NamedTuple):
         """Numbers stored a point."""
         batch, left, right = self.layout.sizes
         own = [outputs if many else 1 for many in self.per_output]
-        return batch * self.count * (own[0] * left + own[1] * right)
+        return batch * self.products * (own[0] * left + own[1] * right)
 
 
 class LeafPlan(NamedTuple):
@@ -60,7 +60,7 @@ class LeafPlan(NamedTuple):
         """The values of one row that the factors are made of."""
         if self.how == "unused":
             return None
-        if self.how == "rows":
+        if self.rows is not None:
             return jnp.asarray(captured.get(self.rows)).astype(self.dtype).reshape(-1)
         return [region.evaluate(captured) for region in self.regions]
 
@@ -119,7 +119,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(fn: Callable, params: Any, x: Any, output: Any) -> Plan:
-    """Trace the gradient of one row and decide each leaf; `x` and `output` are abstract values of one point."""
+    """Trace the gradient of one row and decide each leaf; `x` and `output` are abstract, of one point."""
     paths, tree = jax.tree_util.tree_flatten_with_path(params)
     leaves = [leaf for _, leaf in paths]
     abstract = [jax.ShapeDtypeStruct(jnp.shape(leaf), leaf.dtype) for leaf in leaves]
@@ -130,7 +130,7 @@ def make_plan(fn: Callable, params: Any, x: Any, output: Any) -> Plan:
     for index, leaf in enumerate(abstract):
         try:
             found.append(peel(program, index, leaf.shape))
-        except Unstructured as reason:
+        except UnstructuredError as reason:
             found.append(reason)
     inputs = len(program.jaxpr.invars)
     program.mark([False] * (inputs - 1) + [True])
@@ -148,21 +148,22 @@ def make_plan(fn: Callable, params: Any, x: Any, output: Any) -> Plan:
 
 def _decide(plan: LeafPlan, terms: Any, outputs: int) -> LeafPlan:
     """Outer products where they were found and are smaller than the rows; rows otherwise."""
-    if isinstance(terms, Unstructured):
+    if isinstance(terms, UnstructuredError):
         return _unstructured(plan, terms)
     try:
         regions = _regions(plan.shape, terms, outputs)
-    except Unstructured as reason:
+    except UnstructuredError as reason:
         return _unstructured(plan, reason)
     size = outputs * prod(plan.shape)
     stored = sum(region.numbers(outputs) for region in regions)
-    count = "+".join(str(region.count) for region in regions)
+    count = "+".join(str(region.products) for region in regions)
     uses = f"{count} outer product{'s' if count != '1' else ''} a row"
     if stored > size:
         return plan._replace(how="rows", why=f"{uses} would hold {stored} numbers, the row itself {size}")
     if any(term.convolution is not None for term in terms):
         price = [
-            factors.cost(r.layout.sizes, (r.count, r.count), (outputs, outputs), 1, same=True) for r in regions
+            factors.cost(r.layout.sizes, (r.products, r.products), (outputs, outputs), 1, same=True)
+            for r in regions
         ]
         if sum(p.outer for p in price) > sum(p.formed for p in price):
             return plan._replace(how="rows", why=f"a convolution: {uses} as patches would cost more")
@@ -172,7 +173,7 @@ def _decide(plan: LeafPlan, terms: Any, outputs: int) -> LeafPlan:
     return plan._replace(how="outer", why=uses, regions=regions)
 
 
-def _unstructured(plan: LeafPlan, reason: Unstructured) -> LeafPlan:
+def _unstructured(plan: LeafPlan, reason: UnstructuredError) -> LeafPlan:
     if len(plan.shape) <= 1:
         return plan._replace(how="rows", why="a vector: its row is the gradient itself")
     return plan._replace(how="rows", why=f"no outer product found: {reason}", fallback=True)
@@ -196,5 +197,5 @@ def _regions(shape: tuple[int, ...], terms: list[Term], outputs: int) -> tuple[R
         )
     boxes = list(groups)
     if any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i]):
-        raise Unstructured("uses that split its axes differently")
+        raise UnstructuredError("uses that split its axes differently")
     return tuple(groups.values())

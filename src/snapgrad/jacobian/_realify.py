@@ -26,8 +26,8 @@ def realify(value: Any, *, holomorphic: bool = False) -> Any:
 
     A function `fn(params, x)` becomes one with an extra last axis of size two, so that `sg.jacobian` gives
     2k real rows; an array of k complex numbers (local energies, a residual) becomes the 2k real ones that
-    belong to these rows. With `holomorphic=True` the caller states that `fn` is holomorphic in its parameters:
-    if all of them are complex, one backward pass then serves both rows.
+    belong to these rows. With `holomorphic=True` the caller states that `fn` is holomorphic in its
+    parameters: if all of them are complex, one backward pass then serves both rows.
 
     ```python
     jac = sg.jacobian(sg.realify(log_psi), params, samples)

@@ -15,7 +15,7 @@ from . import _factors as factors
 from ._factors import Leaf
 
 HELD_BLOCKS = 4
-"""A kernel whose factors are held is computed in at most this many blocks a side, half of them by symmetry."""
+"""A kernel whose factors are held is computed in at most this many blocks a side, half by symmetry."""
 
 
 class Source(NamedTuple):

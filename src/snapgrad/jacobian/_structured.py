@@ -57,8 +57,8 @@ class StructuredJacobian(AbstractRows):
     def gram(self, block_size: int | None = None) -> Float[Array, "k k"]:
         """J Jᵀ, without J.
 
-        With a `block_size` of b points (here or given to `sg.jacobian`) the factors of at most two blocks exist
-        at a time; those of a block are computed again for each block before it. See `explain` for the bound.
+        With a `block_size` of b points (here or given to `sg.jacobian`) the factors of at most two blocks
+        exist at a time, and are computed again for each block before theirs. `explain` states the bound.
         """
         return _gram(self, block_size)
 
@@ -83,6 +83,28 @@ class StructuredJacobian(AbstractRows):
         """A table: how each leaf is handled, why, and what it costs; `str()` of it is meant to be read."""
         plan, _ = self._factor_plan()
         return explain(plan, self._sizes(), self.options)
+
+    def values(self) -> Float[Array, " k"]:
+        """The outputs f(θ, x_i) themselves, one for each row."""
+        return _values(self)
+
+    def move(self) -> "StructuredJacobian":
+        """The same rows less a common row, for a kernel that is going to be centred."""
+        return StructuredJacobian(
+            self.params,
+            self.batch,
+            self.weights,
+            self.fn_arrays,
+            self.fn_static,
+            self.output,
+            self.options,
+            shifted=True,
+        )
+
+    @property
+    def source_dtype(self) -> Any:
+        """The real type of the factors."""
+        return self.options.factor_dtype or self.dtype
 
     def gram_error(self, key: PRNGKeyArray, gram: Float[Array, "k k"] | None = None) -> Float[Array, ""]:
         """The relative error of K v on a random v, against J (Jᵀ v) in the parameters' own precision."""
@@ -208,6 +230,11 @@ def _with_imaginary_rows(leaf: Leaf, weights: Float[Array, "k o 2"] | None) -> L
 @eqx.filter_jit
 def _gram(jac: StructuredJacobian, block_size: int | None) -> Float[Array, "k k"]:
     return kernel(jac.source(block_size))
+
+
+@eqx.filter_jit
+def _values(jac: StructuredJacobian) -> Float[Array, " k"]:
+    return jac._batch_fn()(jac.params).astype(jac.dtype)
 
 
 @eqx.filter_jit

@@ -1,5 +1,6 @@
 """One sum of outer products inside a leaf's gradient, and its operands in a common layout."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,7 @@ class Role(NamedTuple):
     kind: str
     dim: Dim
     size: int
-    axes: tuple[int | None, int | None]  # its place in the left and in the right operand
+    axes: tuple[int, int]  # its place in the left and in the right operand, or −1
 
 
 class Factor(NamedTuple):
@@ -48,7 +49,7 @@ class Term(NamedTuple):
         return self.operands[0].atom.aval, self.operands[1].atom.aval
 
     @property
-    def count(self) -> int:
+    def products(self) -> int:
         """Outer products a row."""
         twice = self.real and all(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in self.avals)
         return (2 if twice else 1) * int(np.prod([r.size for r in self.roles if r.kind == "sum"], dtype=int))
@@ -67,7 +68,7 @@ class Term(NamedTuple):
         """Both operands as batch × outer products × entries."""
         left, right = (jnp.asarray(captured.get(ref)) for ref in self.operands)
         if self.convolution is not None:
-            patches = lambda x, y: _patches(self.convolution, x, y)  # noqa: E731
+            patches = partial(_patches, self.convolution)
             for _ in range(self.loops):
                 patches = jax.vmap(patches)
             left, right = patches(left, right)
@@ -89,7 +90,7 @@ def _arrange(array: Inexact[Array, "..."], roles: tuple[Role, ...], side: int) -
     """Axes in the order batch, sum, free; within each the widest stride in the leaf first."""
     own = ("left", "right")[side]
     present = sorted(
-        ((role.axes[side], place, role) for place, role in enumerate(roles) if role.axes[side] is not None),
+        ((role.axes[side], place, role) for place, role in enumerate(roles) if role.axes[side] >= 0),
         key=lambda entry: entry[0],
     )
     summed, tags = [], []
@@ -113,7 +114,7 @@ def _arrange(array: Inexact[Array, "..."], roles: tuple[Role, ...], side: int) -
 def _patches(
     eqn: JaxprEqn, left: Inexact[Array, "..."], right: Inexact[Array, "..."]
 ) -> tuple[Inexact[Array, "..."], Inexact[Array, "..."]]:
-    """A convolution as a product: patches `[batch, *out, feature, *window]`, kernel `[out, feature, *window]`."""
+    """A convolution as a product of patches `[batch, *out, feature, *window]` and a kernel."""
     params = eqn.params
     numbers = params["dimension_numbers"]
     left, right = left.transpose(numbers.lhs_spec), right.transpose(numbers.rhs_spec)

@@ -116,14 +116,14 @@ class Program:
             if not (self.is_active_loop(index) or any(var in needed for var in eqn.outvars)):
                 continue
             for var in eqn.outvars:
-                alive += prod(var.aval.shape)
+                alive += prod(compat.shape(var))
                 if var not in forever:
-                    ends[last.get(var, index)] = ends.get(last.get(var, index), 0) + prod(var.aval.shape)
+                    ends[last.get(var, index)] = ends.get(last.get(var, index), 0) + prod(compat.shape(var))
             inside = 0
             if self.is_active_loop(index):
                 body = self.loops[index]
                 inside = body.workspace()
-                alive += eqn.params["length"] * sum(prod(a.aval.shape) for a in body.wanted)
+                alive += eqn.params["length"] * sum(prod(compat.shape(a)) for a in body.wanted)
             most = max(most, alive + inside)
             alive -= ends.pop(index, 0)
         return most
@@ -202,7 +202,9 @@ def _run_loop(
     consts, carry = _loop_split(eqn)
     outvars = body.jaxpr.outvars
     idle = {i for i in body.sums if not keep[i]}
-    outputs = [var for i, var in enumerate(outvars) if (i < carry and i not in idle) or (i >= carry and keep[i])]
+    outputs = [
+        var for i, var in enumerate(outvars) if (i < carry and i not in idle) or (i >= carry and keep[i])
+    ]
 
     def step(state, x):
         outs, captured = body._run([*values[:consts], *state, *x], outputs)

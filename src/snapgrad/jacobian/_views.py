@@ -16,7 +16,7 @@ from jaxtyping import Array, Inexact
 Pieces: TypeAlias = tuple[tuple[int, int], ...]
 
 
-class Unstructured(Exception):
+class UnstructuredError(Exception):
     """A leaf's gradient is not a sum of outer products; the message says where the search ended."""
 
 
@@ -70,11 +70,11 @@ def before_remove(view: View, axes: tuple[int, ...], new: Dim) -> View:
 def before_reshape(view: View, shape: tuple[int, ...]) -> View:
     """The operand, of this shape, of a `reshape`."""
     if any(dim.take is not None or dim.pieces is None for dim in view.dims):
-        raise Unstructured("a reshape of a slice")
+        raise UnstructuredError("a reshape of a slice")
     flat = [piece for dim in view.dims for piece in dim.kept]
     groups = _regroup(flat, shape) or _regroup(list(merged(tuple(flat), ordered=True)), shape)
     if groups is None:
-        raise Unstructured("a reshape that mixes axes")
+        raise UnstructuredError("a reshape that mixes axes")
     return view._replace(dims=tuple(Dim(group) for group in groups))
 
 
@@ -82,11 +82,11 @@ def before_pad(view: View, axis: int, low: int, size: int) -> View:
     """The operand, of `size` along an axis, that was padded by `low` zeros in front (and some behind)."""
     dim = view.dims[axis]
     if dim.take is not None or dim.pieces is None:
-        raise Unstructured("a pad of a slice")
+        raise UnstructuredError("a pad of a slice")
     if size == prod(s for s, _ in dim.pieces):
         return view
     if len(dim.kept) != 1:
-        raise Unstructured("a pad across merged axes")
+        raise UnstructuredError("a pad across merged axes")
     stride = dim.kept[0][1]
     dims = (*view.dims[:axis], Dim(((size, stride),)), *view.dims[axis + 1 :])
     return View(dims, view.offset + low * stride)
@@ -198,8 +198,8 @@ def _box(shape: tuple[int, ...], offset: int, pieces: Pieces) -> tuple[tuple[int
     for size, stride in pieces:
         axis = next(i for i, step in enumerate(steps) if step <= stride and shape[i] > 1)
         if stride % steps[axis] or (size - 1) * stride >= steps[axis] * shape[axis]:
-            raise Unstructured("a slice across merged axes")
+            raise UnstructuredError("a slice across merged axes")
         box[axis] += (size - 1) * (stride // steps[axis])
     if prod(box) != prod(size for size, _ in pieces):
-        raise Unstructured("a strided slice")
+        raise UnstructuredError("a strided slice")
     return start, tuple(box)

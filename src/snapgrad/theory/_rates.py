@@ -15,7 +15,7 @@ Statement: TypeAlias = Literal[
 - `"sng"`: Theorem 5.1, SNG under squared volume sampling, in the norm W̃⁺.
 - `"inconsistent"`: Theorem G.1, smooth, strongly convex and possibly inconsistent, down to a floor.
 - `"commuting"`: Proposition F.1, if H and JJᵀ commute; γ plays no part.
-- `"accelerated"`: SPRING on consistent least squares, equation (16), up to a constant factor.
+- `"accelerated"`: SPRING on consistent least squares (Section 6), up to a constant factor.
 - `"spring-conjecture"`: Conjecture 6.2, SPRING under squared volume sampling. Not proved.
 """
 
@@ -110,7 +110,7 @@ def step_size(
     """The largest step size η a result allows: 1/(γ‖H‖) for `"sng"`, half that for `"inconsistent"`.
 
     For SPRING on least squares (ρ + 1/β)/(1 + ρ) with ρ = √(α/β); for `"spring-conjecture"` that over
-    γ‖H‖, which is a guess. In practice SNG takes steps larger by about γ.
+    γ‖H‖, which is a guess.
     """
     a, b, g = _constants(statement, alpha, beta, gamma, of_step=True)
     return _step(statement, a, b, g, _curvature(statement, curvature)[1])
@@ -154,7 +154,7 @@ def _constants(
     return values[0], values[1], values[2]
 
 
-def _number(name: str, value: Any, end: Literal["low", "high"]) -> float:
+def _number(name: str, value: Any, end: str) -> float:
     if value is None:
         raise ValueError(f"`{name}` must be given, got None; see `sg.theory.{name}`.")
     number = float(getattr(value, end) if isinstance(value, Interval) else value)

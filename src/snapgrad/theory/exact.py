@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from ._spectrum import Sampling, Spectrum, as_jax, check_sample, psd_power, smal
 _BLOCK = 4096  # subsets at a time, so that memory does not grow with their number
 
 
+@runtime_checkable
 class HasLogProb(Protocol):
     """Any law over sets of rows: `log_prob(rows)` for one set of k rows."""
 

@@ -8,4 +8,5 @@ from ._blocks import stack as stack
 from ._dense import DenseJacobian as DenseJacobian
 from ._linearise import linearise as linearise
 from ._realify import realify as realify
+from ._sharded import ShardedJacobian as ShardedJacobian
 from ._structured import StructuredJacobian as StructuredJacobian

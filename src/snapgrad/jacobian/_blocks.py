@@ -17,6 +17,7 @@ from .._checks import real_array
 from .._contracts import AbstractJacobian, Params
 from ._dense import DenseJacobian
 from ._rows import AbstractRows, cross_kernel
+from ._sharded import ShardedJacobian, ring
 from ._structured import StructuredJacobian
 
 
@@ -171,6 +172,8 @@ def scale(jac: AbstractJacobian, weights: Any) -> AbstractRows:
     if isinstance(jac, StructuredJacobian):
         old = 1.0 if jac.weights is None else jac.weights
         return eqx.tree_at(lambda j: j.weights, jac, weights * old, is_leaf=lambda x: x is None)
+    if isinstance(jac, ShardedJacobian):
+        return ShardedJacobian(scale(jac.inner, weights), jac.mesh)  # pyright: ignore[reportArgumentType]
     if isinstance(jac, DenseJacobian):
         rows = jax.tree.map(lambda r: weights.astype(r.dtype).reshape(-1, *[1] * (r.ndim - 1)) * r, jac.rows)
         return DenseJacobian(rows)
@@ -205,6 +208,8 @@ def cross(a: AbstractJacobian, b: AbstractJacobian) -> Float[Array, "k q"]:
         return jnp.concatenate([cross(block, b) for block in a.blocks])
     if isinstance(b, ScaledJacobian | CentredJacobian | StackedJacobian):
         return cross(b, a).T
+    if isinstance(a, ShardedJacobian) and isinstance(b, ShardedJacobian) and a.mesh == b.mesh:
+        return ring(a, b)
     if isinstance(a, _PLAIN) and isinstance(b, _PLAIN):
         return _cross_plain(a, b)
     return jnp.matmul(a.dense(), b.dense().T, precision=Precision.HIGHEST)
@@ -224,6 +229,8 @@ def _moved(jac: AbstractJacobian) -> AbstractJacobian:
         return DenseJacobian(jax.tree.map(lambda r: r - jnp.mean(r, axis=0, keepdims=True), jac.rows))
     if isinstance(jac, StructuredJacobian) and jnp.finfo(jac.source_dtype).bits < 64:
         return jac.move()
+    if isinstance(jac, ShardedJacobian):
+        return ShardedJacobian(_moved(jac.inner), jac.mesh)  # pyright: ignore[reportArgumentType]
     return jac
 
 

@@ -94,13 +94,14 @@ def gram_bytes(plan: Plan, sizes: Sizes, block: int) -> int:
     """The bound that `gram` keeps: bytes at its peak, the kernel included, the parameters and batch not.
 
     With k rows, blocks of b rows, F numbers in the factors of one point and W at the peak of its gradient:
-    the kernel and one copy of it, four kernel blocks of b², and for the b rows at hand W plus F
+    the kernel and one copy of it, four kernel blocks of b², a few MiB, and for the b rows at hand W plus F
     (three times F when there are several blocks: the block that is held, the one that meets it, and a copy
     in the loop).
     """
     rows, several = sizes.points * sizes.outputs, block < sizes.points
     item = jnp.dtype(sizes.kernel).itemsize
     kernel = (2 * rows**2 + 4 * (block * sizes.outputs) ** 2) * item
+    kernel += 3 * factors.AT_ONCE * item
     cast = max((leaf.numbers(plan.outputs) for leaf in plan.leaves), default=0) * item
     held = (3 if several else 1) * plan.numbers() * sizes.factor_bytes
     return kernel + block * (held + 2 * cast + plan.workspace() * sizes.factor_bytes)

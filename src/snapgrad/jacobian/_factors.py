@@ -21,7 +21,7 @@ from jaxtyping import Array, DTypeLike, Float, Inexact
 
 from ._views import Layout
 
-AT_ONCE = 2**20
+AT_ONCE = 2**17
 """Kernel blocks that hold fewer numbers than this, over all pairs, are computed in one go."""
 
 
@@ -134,8 +134,13 @@ def apply_transpose(
     return total
 
 
+def mean(leaf: Leaf) -> Leaf:
+    """The mean over points of every factor, as one point."""
+    return jax.tree.map(lambda x: jnp.mean(x, axis=0, keepdims=True), leaf)
+
+
 def shifted(leaf: Leaf, reference: Leaf) -> Leaf:
-    """The rows less one common row, the product of the reference's mean factors.
+    """The rows less one common row, the product of the factors of the one reference point.
 
     `l ⊗ r − l̄ ⊗ r̄ = (l − l̄) ⊗ r + l̄ ⊗ (r − r̄)`: nothing large is left to cancel in the kernel.
     """
@@ -143,16 +148,15 @@ def shifted(leaf: Leaf, reference: Leaf) -> Leaf:
         return leaf
     if isinstance(leaf, Full):
         assert isinstance(reference, Full)
-        return Full(leaf.rows - jnp.mean(reference.rows, axis=0, keepdims=True))
+        return Full(leaf.rows - reference.rows)
     assert not isinstance(reference, Full)
     out = []
     for region, ref in zip(leaf, reference, strict=True):
-        left, right = (jnp.mean(x, axis=0, keepdims=True) for x in (ref.left, ref.right))
-        spread = jnp.broadcast_to(left, region.left.shape)
+        spread = jnp.broadcast_to(ref.left, region.left.shape)
         out.append(
             Outer(
-                jnp.concatenate([region.left - left, spread], axis=3),
-                jnp.concatenate([region.right, region.right - right], axis=3),
+                jnp.concatenate([region.left - ref.left, spread], axis=3),
+                jnp.concatenate([region.right, region.right - ref.right], axis=3),
                 region.layout,
             )
         )

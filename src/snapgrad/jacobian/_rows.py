@@ -76,7 +76,7 @@ def kernel(rows: Source) -> Float[Array, "k k"]:
         mine = rows.factors(j)
         # The pairs are ordered by their first block, which starts with the block meeting itself.
         held = lax.cond(i == j, lambda: mine, lambda: held)
-        block = _contract(held, mine, rows, rows)
+        block = contract_leaves(held, mine, rows, rows)
         K = lax.dynamic_update_slice(K, block, (i * outputs, j * outputs))
         return (lax.dynamic_update_slice(K, block.T, (j * outputs, i * outputs)), held), None
 
@@ -90,13 +90,13 @@ def kernel(rows: Source) -> Float[Array, "k k"]:
 def cross_kernel(a: Source, b: Source) -> Float[Array, "k q"]:
     """J J'ᵀ, block by block."""
     if len(a.starts) == len(b.starts) == 1:
-        return _contract(a.factors(0), b.factors(0), a, b)
+        return contract_leaves(a.factors(0), b.factors(0), a, b)
 
     def outer(K, i):
         mine = a.factors(i)
 
         def inner(K, j):
-            block = _contract(mine, b.factors(j), a, b)
+            block = contract_leaves(mine, b.factors(j), a, b)
             return lax.dynamic_update_slice(K, block, (i * a.outputs, j * b.outputs)), None
 
         return lax.scan(inner, K, jnp.asarray(b.starts))
@@ -114,14 +114,14 @@ def _held(held: list[Leaf], rows: Source) -> Float[Array, "k k"]:
     blocks: dict[tuple[int, int], Float[Array, "p q"]] = {}
     for i, mine in enumerate(parts):
         for j in range(i, count):
-            blocks[i, j] = _contract(mine, parts[j], rows, rows, same=i == j)
+            blocks[i, j] = contract_leaves(mine, parts[j], rows, rows, same=i == j)
             blocks[j, i] = blocks[i, j].T if j > i else blocks[i, j]
     if count == 1:
         return blocks[0, 0]
     return jnp.block([[blocks[i, j] for j in range(count)] for i in range(count)])
 
 
-def _contract(
+def contract_leaves(
     mine: list[Leaf], others: list[Leaf], a: Source, b: Source, same: bool = False
 ) -> Float[Array, "p q"]:
     """Σ over leaves, each in the precision of the kernel."""

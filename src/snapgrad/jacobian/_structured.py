@@ -106,6 +106,12 @@ class StructuredJacobian(AbstractRows):
         """The real type of the factors."""
         return self.options.factor_dtype or self.dtype
 
+    def shard(self, mesh: Any) -> "AbstractRows":
+        """The same operator with its points spread over a one-dimensional `jax.sharding.Mesh`."""
+        from ._sharded import shard
+
+        return shard(self, mesh)
+
     def gram_error(self, key: PRNGKeyArray, gram: Float[Array, "k k"] | None = None) -> Float[Array, ""]:
         """The relative error of K v on a random v, against J (Jᵀ v) in the parameters' own precision."""
         v = jax.random.normal(key, self.shape[:1], self.dtype)
@@ -121,11 +127,14 @@ class StructuredJacobian(AbstractRows):
         with jax.default_matmul_precision(self.options.precision):
             return make_plan(self._point_fn(), self.params, x, jax.ShapeDtypeStruct(shape, dtype))
 
-    def source(self, block_size: int | None = None) -> Source:
-        """Factors of blocks of rows, for kernels."""
+    def source(self, block_size: int | None = None, axis: str | None = None) -> Source:
+        """Factors of blocks of rows, for kernels; `axis` names the mesh axis that holds other rows."""
         plan, jac = self._factor_plan()
         block = choose_block(plan, self._sizes(), self.options, block_size)
-        reference = jac._factors(plan, 0, min(block, 256)) if self.shifted else None
+        reference = None
+        if self.shifted:
+            reference = [factors.mean(leaf) for leaf in jac._factors(plan, 0, min(block, 256))]
+            reference = reference if axis is None else lax.pmean(reference, axis)
 
         def of(start: Any) -> list[Leaf]:
             found = jac._factors(plan, start, block)

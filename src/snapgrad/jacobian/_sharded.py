@@ -1,0 +1,149 @@
+"""Rows spread over the devices of a mesh: factors travel in a ring, Jacobians never do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float
+
+from .._checks import same_tree
+from .._contracts import Params
+from ._compat import shard_map
+from ._rows import AbstractRows, contract_leaves
+from ._structured import StructuredJacobian
+
+
+class ShardedJacobian(AbstractRows):
+    """A structured Jacobian whose points are shared out over a mesh; made by `jac.shard(mesh)`.
+
+    Each device keeps the factors of its own points. For the kernel they pass round the ring, half of the way:
+    the other half of the blocks are transposes, sent back. `gram` and `mv` come out sharded by rows,
+    `rmv` is summed over the devices. The result equals that of one device to rounding.
+    """
+
+    inner: StructuredJacobian
+    mesh: Mesh = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`, over all devices."""
+        return self.inner.shape
+
+    @property
+    def outputs(self) -> int:
+        """Rows a point."""
+        return self.inner.outputs
+
+    def gram(self) -> Float[Array, "k k"]:
+        """J Jᵀ, each device holding its own rows of it."""
+        return ring(self)
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """J φ, sharded by rows."""
+        same_tree("tangent", tangent, self.inner.params, "the parameters")
+        return _mv(self, tangent)
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Jᵀ u, the sum over devices."""
+        return _rmv(self, cotangent)
+
+    def dense(self) -> Float[Array, "k n"]:
+        """J as a matrix, sharded by rows."""
+        return _dense(self)
+
+    @property
+    def _axis(self) -> str:
+        return self.mesh.axis_names[0]
+
+
+def shard(jac: StructuredJacobian, mesh: Mesh) -> ShardedJacobian:
+    """Check the mesh and wrap."""
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"`mesh` must be a jax.sharding.Mesh, got {type(mesh).__name__}.")
+    if len(mesh.axis_names) != 1:
+        raise ValueError(f"`mesh` must have one axis, over points; got {mesh.axis_names}.")
+    if jac.points % mesh.size:
+        raise ValueError(
+            f"`mesh` has {mesh.size} devices, of which the number of points must be a multiple; "
+            f"got {jac.points} points."
+        )
+    # The collectives here are explicit, so the compiler may place arrays between them as it likes.
+    return ShardedJacobian(jac, Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,)))
+
+
+@eqx.filter_jit
+def _mv(jac: ShardedJacobian, tangent: Params) -> Float[Array, " k"]:
+    return _spread(jac, lambda own, t: own.mv(t), (tangent, P()), P(jac._axis))
+
+
+@eqx.filter_jit
+def _rmv(jac: ShardedJacobian, cotangent: Float[Array, " k"]) -> Params:
+    axis = jac._axis
+    return _spread(jac, lambda own, u: lax.psum(own.rmv(u), axis), (cotangent, P(axis)), P())
+
+
+@eqx.filter_jit
+def _dense(jac: ShardedJacobian) -> Float[Array, "k n"]:
+    return _spread(jac, lambda own, _: own.dense(), ((), P()), P(jac._axis))
+
+
+@eqx.filter_jit
+def ring(a: ShardedJacobian, b: ShardedJacobian | None = None) -> Float[Array, "k q"]:
+    """J J'ᵀ: the factors of `b` pass by those of `a`, which stay where they are; without `b`, J Jᵀ."""
+    axis, count = a._axis, a.mesh.size
+    same = b is None
+
+    def local(mine: StructuredJacobian, others: Any) -> Float[Array, "k q"]:
+        rows = mine.source(mine.points, axis)
+        columns = rows if same else others.source(others.points, axis)
+        held = rows.factors(0)
+        passing = held if same else columns.factors(0)
+        me, width = lax.axis_index(axis), columns.points * columns.outputs
+        K = jnp.zeros((rows.points * rows.outputs, count * width), jnp.result_type(rows.dtype, columns.dtype))
+        for step in range(count // 2 + 1 if same else count):
+            if step:
+                passing = lax.ppermute(passing, axis, [(i, (i - 1) % count) for i in range(count)])
+            block = contract_leaves(held, passing, rows, columns, same=same and step == 0)
+            K = lax.dynamic_update_slice_in_dim(K, block, (me + step) % count * width, axis=1)
+            if same and 0 < 2 * step < count:
+                back = lax.ppermute(block.T, axis, [(i, (i + step) % count) for i in range(count)])
+                K = lax.dynamic_update_slice_in_dim(K, back, (me - step) % count * width, axis=1)
+        return K
+
+    if b is None:
+        return _spread(a, lambda jac, _: local(jac, None), ((), P()), P(axis))
+    arrays, rebuild = _parts(b)
+    return _spread(a, lambda jac, parts: local(jac, rebuild(parts)), (arrays, _specs(b)), P(axis))
+
+
+def _parts(jac: ShardedJacobian) -> tuple[Any, Callable]:
+    """The arrays of a Jacobian, and the way back from a device's share of them."""
+    arrays, static = eqx.partition(jac.inner, eqx.is_array)
+    leaves, tree = jax.tree.flatten(arrays)
+    return leaves, lambda parts: eqx.combine(jax.tree.unflatten(tree, parts), static)
+
+
+def _specs(jac: ShardedJacobian) -> list[Any]:
+    """Points are sharded; parameters and what the function holds are not."""
+    whole = jax.tree.map(lambda _: P(), jac.inner)
+    split = lambda tree: jax.tree.map(lambda _: P(jac._axis), tree)  # noqa: E731
+    spec = eqx.tree_at(
+        lambda j: (j.batch, j.weights),
+        whole,
+        (split(jac.inner.batch), split(jac.inner.weights)),
+        is_leaf=lambda x: x is None,
+    )
+    return jax.tree.leaves(spec, is_leaf=lambda x: isinstance(x, P))
+
+
+def _spread(jac: ShardedJacobian, fn: Callable, argument: tuple[Any, Any], out: Any) -> Any:
+    """Run `fn(share, argument)` on every device, the share being a Jacobian of its own points."""
+    value, spec = argument
+    arrays, rebuild = _parts(jac)
+    run = lambda parts, x: fn(rebuild(parts), x)  # noqa: E731
+    return shard_map(run, jac.mesh, (_specs(jac), spec), out)(arrays, value)

@@ -1,5 +1,6 @@
 """Regularised pseudoinverses: (K + λI)⁺ from a gram matrix, J^{+(λ)} from J itself."""
 
+from functools import partial
 from typing import Literal, TypeAlias, get_args
 
 import equinox.internal as eqxi
@@ -24,6 +25,7 @@ def rank_cutoff(size: int, dtype: jnp.dtype) -> float:
     return 10 * size * float(jnp.finfo(dtype).eps)
 
 
+@partial(jax.jit, static_argnames="solver")  # eager callers would else compile its branches each time
 @jax.default_matmul_precision("highest")
 def psd_solve(
     K: Float[Array, "k k"],
@@ -64,6 +66,7 @@ def psd_solve(
     return _cond_any(~certain, check_scaled, lambda: x)
 
 
+@jax.jit
 @jax.default_matmul_precision("highest")
 def pinv_solve(
     J: Float[Array, "k n"], b: Float[Array, " k"], damping: Float[Array, ""] | float

@@ -1,0 +1,123 @@
+"""The loop: exactness, sweeps, refusal of non-finite steps, going on."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import snapgrad as sg
+
+KEY = jax.random.key(0)
+PROBLEM = sg.problems.gaussian_llq(KEY, 60, 12)
+SAMPLER = sg.sampling.Uniform(60, 5)
+
+
+def test_the_loop_is_the_method():
+    """Against the same iteration written out with optax by hand."""
+    method = sg.Spring(1e-3, 0.5)
+    result = sg.run(PROBLEM, method, SAMPLER, optax.sgd(0.3), 7, KEY, record_every=3)
+    assert result.history["step"].tolist() == [0, 3, 6, 7]
+    _, key_loop = jax.random.split(KEY)
+    params, tx = jnp.zeros(12), sg.as_optax(method, 0.3)
+    state, errors = tx.init(params), [1.0]
+    for step in range(7):
+        rows = SAMPLER.sample(jax.random.fold_in(key_loop, step))
+        lin = PROBLEM.linearise(params, rows)
+        updates, state = tx.update(None, state, params, linearisation=lin)
+        params = optax.apply_updates(params, updates)
+        errors.append(float(PROBLEM.metrics(params)["relative_error"]))
+    np.testing.assert_allclose(result.params, params, rtol=1e-11)
+    np.testing.assert_allclose(result.history["relative_error"], np.array(errors)[[0, 3, 6, 7]], rtol=1e-11)
+    assert int(result.rejected) == 0
+
+
+def test_sweep_is_one_vmap():
+    lams, etas = jnp.array([1e-4, 1e-2]), jnp.array([0.5, 1.0])
+    keys = jax.random.split(KEY, 3)
+
+    def one(lam, eta, key):
+        return sg.run(PROBLEM, sg.Spring(lam, 0.2), SAMPLER, optax.sgd(eta), 20, key, record_every=20)
+
+    sweep = jax.jit(jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None)))(lams, etas, keys)
+    assert sweep.history["relative_error"].shape == (2, 3, 2)
+    alone = one(lams[1], etas[1], keys[2])
+    np.testing.assert_allclose(sweep.params[1, 2], alone.params, rtol=1e-9)
+
+
+def test_two_batches_and_ngd_and_sgd():
+    pair = sg.sampling.TwoBatches(SAMPLER)
+    assert sg.run(PROBLEM, sg.TwoBatch(1.0), pair, 1.0, 5, KEY).history["relative_error"][-1] < 1
+    ngd = sg.run(PROBLEM, sg.SNG(0.0), sg.sampling.AllRows(60), 1.0, 60, KEY)
+    assert ngd.history["relative_error"][-1] < 0.2
+    sgd = sg.run(PROBLEM, sg.SGD(), SAMPLER, 0.5, 30, KEY)
+    assert sgd.history["relative_error"][-1] < 1
+
+
+def test_ngd_rate():
+    """Corollary 5.2: one factor 1 − η λ_min(H) a step, at least, in the JᵀJ norm."""
+    H = PROBLEM.hessian
+    rate = 1 - float(jnp.linalg.eigvalsh(H)[0])
+    theta, method = jnp.zeros(12), sg.SNG(0.0)
+    for _ in range(10):
+        direction, _ = method.direction(PROBLEM.linearise(theta, jnp.arange(60)), ())
+        new = theta - direction
+        before, after = (
+            float(jnp.sum((PROBLEM.jacobian @ (x - PROBLEM.solution)) ** 2)) for x in (theta, new)
+        )
+        assert after <= rate * before * (1 + 1e-12)
+        theta = new
+
+
+class Spoiled(sg.AbstractProblem):
+    """A problem whose residual is NaN on every batch that holds row 0."""
+
+    inner: sg.problems.LeastQuadratics
+
+    @property
+    def num_rows(self):
+        return self.inner.num_rows
+
+    def init(self, key):
+        return self.inner.init(key)
+
+    def linearise(self, params, batch):
+        lin = self.inner.linearise(params, batch)
+        return eqx.tree_at(lambda x: x.residual, lin, jnp.where(batch == 0, jnp.nan, lin.residual))
+
+    def metrics(self, params):
+        return self.inner.metrics(params)
+
+
+def test_non_finite_steps_are_left_out_and_counted():
+    result = sg.run(Spoiled(PROBLEM), sg.Spring(1e-3, 0.5), SAMPLER, optax.adam(0.1), 40, KEY)
+    _, key_loop = jax.random.split(KEY)
+    rows = jnp.stack([SAMPLER.sample(jax.random.fold_in(key_loop, t)) for t in range(40)])
+    hit = np.asarray(jnp.any(rows == 0, axis=1))
+    assert int(result.rejected) == hit.sum() > 0
+    errors = np.asarray(result.history["relative_error"])
+    assert np.all(np.isfinite(errors))
+    still = errors[1:] == errors[:-1]
+    np.testing.assert_array_equal(still, hit)
+    assert bool(jnp.all(jnp.isfinite(result.state.method.increment)))
+
+
+def test_divergence_ends_in_refused_steps_not_in_nan():
+    result = sg.run(PROBLEM, sg.SGD(), SAMPLER, 1e200, 20, KEY)
+    assert int(result.rejected) > 0 and bool(jnp.all(jnp.isfinite(result.params)))
+
+
+def test_going_on_is_bit_identical():
+    method = sg.Spring(1e-3, 0.5)
+    whole = sg.run(PROBLEM, method, SAMPLER, optax.adam(0.1), 20, KEY)
+    half = sg.run(PROBLEM, method, SAMPLER, optax.adam(0.1), 11, KEY)
+    rest = sg.run(PROBLEM, method, SAMPLER, optax.adam(0.1), 9, KEY, state=half.state)
+    assert eqx.tree_equal(whole.state, rest.state)
+
+
+def test_poisson_network_trains():
+    problem = sg.problems.DiscretePoisson(num_rows=30, width=16)
+    sampler = sg.sampling.Uniform(30, 10)
+    result = sg.run(problem, sg.SNG(1e-2), sampler, 2.0**-6, 300, KEY, record_every=300)
+    first, last = result.history["relative_error"]
+    assert last < 0.3 * first and int(result.rejected) == 0

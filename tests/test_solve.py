@@ -1,0 +1,127 @@
+"""The pseudoinverse solves, over rank-deficient and badly scaled matrices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from snapgrad.linalg import gram, pinv_solve, psd_solve
+
+SMALL = st.integers(-3, 3).map(float)
+
+
+@st.composite
+def factored(draw):
+    """J = B C with small whole entries, exactly rank-deficient, and a right-hand side."""
+    k, n = draw(st.integers(1, 6)), draw(st.integers(1, 8))
+    rank = draw(st.integers(1, min(k, n)))
+    B = draw(arrays(float, (k, rank), elements=SMALL))
+    C = draw(arrays(float, (rank, n), elements=SMALL))
+    return B @ C, draw(arrays(float, k, elements=SMALL))
+
+
+def reference(J, b, lam):
+    """J^{+(λ)} b by NumPy's SVD of J."""
+    U, s, Vt = np.linalg.svd(J, full_matrices=False)
+    keep = s > 1e-10 * max(s.max(), 1e-300)
+    return Vt.T @ (np.where(keep, s / np.where(keep, s**2 + lam, 1), 0) * (U.T @ b))
+
+
+@settings(max_examples=150, deadline=None)
+@given(factored(), st.sampled_from([0.0, 1e-9, 1e-3, 1.0, 1e6]), st.sampled_from(["auto", "eigh", "qr"]))
+def test_rank_deficient(system, lam, solver):
+    J, b = system
+    if solver == "qr":
+        x = pinv_solve(jnp.asarray(J), jnp.asarray(b), lam)
+    else:
+        x = J.T @ psd_solve(gram(jnp.asarray(J)), jnp.asarray(b), lam, solver)
+    expected = reference(J, b, lam)
+    # Working from K = JJᵀ squares the condition number, which is what the solve may lose.
+    s = np.linalg.svd(J, compute_uv=False)
+    condition = s.max() / s[s > 1e-10 * max(s.max(), 1e-300)].min() if s.max() > 0 else 1.0
+    atol = 1e-13 * condition ** (1 if solver == "qr" else 2) * (1 + np.abs(expected).max() + np.abs(b).max())
+    np.testing.assert_allclose(x, expected, rtol=0, atol=atol)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(0, 2**16),
+    st.lists(st.integers(-9, 9), min_size=1, max_size=6),
+    st.sampled_from(["auto", "qr"]),
+)
+def test_badly_scaled_rows_of_full_rank(seed, exponents, solver):
+    """At λ = 0 and full row rank, J⁺b solves every equation, however small its row."""
+    rng = np.random.default_rng(seed)
+    k = len(exponents)
+    rows = rng.normal(size=(k, 12))
+    assume(np.linalg.cond(rows) < 1e2)
+    scale = 10.0 ** np.array(exponents)
+    J, b = jnp.asarray(scale[:, None] * rows), rng.normal(size=k)
+    rhs = jnp.asarray(scale * b)
+    x = pinv_solve(J, rhs, 0.0) if solver == "qr" else J.T @ psd_solve(gram(J), rhs, 0.0)
+    if solver == "qr":  # orthogonal factorisations are stable row by row only for moderate scaling
+        assume(scale.max() / scale.min() < 1e8)
+    np.testing.assert_allclose(x, reference(rows, b, 0.0), rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(factored(), st.integers(-12, 12))
+def test_scale_equivariance(system, exponent):
+    """(cJ)^{+(c²λ)} b = J^{+(λ)} b / c."""
+    J, b = system
+    c = 2.0**exponent
+    for lam in (0.0, 0.25):
+        plain = J.T @ psd_solve(jnp.asarray(J @ J.T), jnp.asarray(b), lam)
+        scaled = c * J.T @ psd_solve(jnp.asarray(c * c * J @ J.T), jnp.asarray(b), c * c * lam)
+        np.testing.assert_allclose(c * scaled, plain, rtol=1e-9, atol=1e-9)
+
+
+def test_tiny_damping_is_safe():
+    """λ near k·eps·‖K‖, where a plain Cholesky is not finite or is noise."""
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    K = (Q * np.logspace(0, -20, 40)) @ Q.T
+    b = jnp.asarray(rng.normal(size=40))
+    for lam in (1e-18, 1e-16, 1e-14):
+        x = psd_solve(jnp.asarray((K + K.T) / 2), b, lam)
+        assert bool(jnp.all(jnp.isfinite(x)))
+        assert float(jnp.linalg.norm(x)) <= float(jnp.linalg.norm(b)) / lam * 1.01
+
+
+def test_qr_does_not_square_the_condition_number():
+    """Singular values down to 1e-10: lost in K, kept in J."""
+    rng = np.random.default_rng(1)
+    U = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    V = np.linalg.qr(rng.normal(size=(30, 8)))[0]
+    s = np.logspace(0, -10, 8)
+    J = jnp.asarray((U * s) @ V.T)
+    b = U @ (s * rng.normal(size=8))
+    lam = 1e-22
+    exact = V @ (s / (s**2 + lam) * (U.T @ b))
+    np.testing.assert_allclose(pinv_solve(J, jnp.asarray(b), lam), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_branches_stay_branches_under_vmap():
+    """A batch with one singular member is right for all members."""
+    good, bad = jnp.eye(3), jnp.diag(jnp.array([1.0, 2.0, 0.0]))
+    b = jnp.ones(3)
+    x = jax.jit(jax.vmap(lambda K: psd_solve(K, b, 0.0)))(jnp.stack([good, bad, 4 * good]))
+    np.testing.assert_allclose(x, [[1, 1, 1], [1, 0.5, 0], [0.25, 0.25, 0.25]], rtol=1e-14)
+
+
+def test_gradient_through_the_solve():
+    """The solve is differentiable in λ on the path taken."""
+    K, b = jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2)
+    slope = jax.grad(lambda lam: psd_solve(K, b, lam).sum())(0.5)
+    np.testing.assert_allclose(slope, -(1 / 1.5**2 + 1 / 2.5**2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_zero_matrix(dtype):
+    K, b = jnp.zeros((3, 3), dtype), jnp.ones(3, dtype)
+    assert bool(jnp.all(psd_solve(K, b, 0.0) == 0))
+    np.testing.assert_allclose(psd_solve(K, b, 0.5), 2 * b)
+    assert bool(jnp.all(pinv_solve(jnp.zeros((3, 5), dtype), b, 0.0) == 0))

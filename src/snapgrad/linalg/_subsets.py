@@ -1,5 +1,7 @@
 """Uniformly random subsets, at a cost that does not grow with the ground set."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
@@ -7,6 +9,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from .._checks import positive_int
 
 
+@partial(jax.jit, static_argnames=("size", "count"))
 def random_subset(key: PRNGKeyArray, size: int, count: int) -> Int[Array, " count"]:
     """A uniformly random subset of `count` of the numbers 0 … size−1, in no particular order.
 

@@ -117,15 +117,16 @@ def _draws(sampler, J, key, count=NUM_SAMPLES):
 def test_adaptive_limit_of_zero_damping():
     """Rank 2 and k = 3 at λ = 0: the limit λ → 0⁺ of the law."""
     rng = np.random.default_rng(5)
-    J = rng.normal(size=(6, 2)) @ rng.normal(size=(2, 7))
-    counts = frequencies(_draws(AdaptiveSquaredVolume(6, 3), jnp.asarray(J), jax.random.key(7)), 6)
+    J = rng.normal(size=(8, 2)) @ rng.normal(size=(2, 5))
+    counts = frequencies(_draws(AdaptiveSquaredVolume(8, 3), jnp.asarray(J), jax.random.key(7)), 8)
     assert p_value(counts, svs_law(J, 3, 1e-7)) > 1e-3
 
 
-def test_adaptive_survives_what_is_not_finite():
-    for J in (jnp.full((20, 7), jnp.nan), jnp.full((20, 30), jnp.inf), jnp.zeros((20, 7))):
-        rows = np.asarray(_draws(AdaptiveSquaredVolume(20, 5, 1e-3), J, jax.random.key(8), 300))
-        assert all(len(set(S)) == 5 for S in rows.tolist()) and set(rows.ravel()) == set(range(20))
+@pytest.mark.parametrize(("value", "n"), [(0.0, 5), (jnp.nan, 5), (jnp.inf, 9)])
+def test_adaptive_survives_what_is_not_finite(value, n):
+    """Nothing to go by: uniform rows, and no endless loop."""
+    counts = frequencies(_draws(AdaptiveSquaredVolume(8, 3), jnp.full((8, n), value), jax.random.key(8)), 8)
+    assert p_value(counts, np.full(56, 1 / 56)) > 1e-3
 
 
 def test_probabilities_sum_to_one():
@@ -162,9 +163,9 @@ def test_shapes_and_reproducibility():
     assert sampler.num_rows == 6 and sampler.sample_size == 2
     assert sampler.sample(key).shape == (2,) and jnp.issubdtype(sampler.sample(key).dtype, jnp.integer)
     assert sampler.sample(key, (2, 3)).shape == (2, 3, 2)
-    assert sampler.sample(key, (300,)).shape == (300, 2)  # more than one block, and a remainder
-    np.testing.assert_array_equal(sampler.sample(key, (4,)), sampler.sample(key, (4,)))
-    assert len(np.unique(np.sort(sampler.sample(key, (50,)), axis=1), axis=0)) > 5
+    rows = sampler.sample(key, (301,))  # two blocks, and one sample too many in them
+    assert rows.shape == (301, 2) and len(np.unique(np.sort(rows, axis=1), axis=0)) >= 12
+    np.testing.assert_array_equal(rows, sampler.sample(key, (301,)))
 
 
 def test_jit_and_vmap_over_damping():

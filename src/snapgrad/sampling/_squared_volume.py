@@ -302,7 +302,8 @@ def _choose_rows(
     """A projection DPP on the first `size` chosen columns of U, by rejection from their leverage scores.
 
     Proposals i ~ U[:, c]², c uniform over the columns, are accepted with the share of ‖U_i‖² that is
-    orthogonal to the rows so far: size · H_size proposals on average (Barthelmé, Tremblay, Amblard 2023).
+    orthogonal to the rows so far (`complement` projects onto it): size · H_size proposals on average
+    (Barthelmé, Tremblay, Amblard 2023).
     """
     k = chosen.size
     active = jnp.arange(k) < size
@@ -313,26 +314,21 @@ def _choose_rows(
         return (count < size) & (trial < most)
 
     def propose(carry: Any) -> Any:
-        trial, count, rows, Q = carry
+        trial, count, rows, complement = carry
         u = _fraction(_bits(jax.random.fold_in(key, trial), 3, U.dtype), U.dtype)
         row = _invert(cdf, chosen[jnp.floor(u[0] * size).astype(int)], u[1])
         y = jnp.where(active, U[row, chosen], 0)
-        rest = _orthogonal(_orthogonal(y, Q), Q)
+        rest = jnp.matmul(complement, y, precision=Precision.HIGHEST)
         square = jnp.sum(rest**2)
         accept = (u[2] * jnp.sum(y**2) < square) & jnp.all(rows != row)
+        # A row at a relative distance δ adds an error of eps/δ but is accepted with probability δ² only.
+        unit = rest * jnp.sqrt(jnp.where(accept, 1 / square, 0))
         slot = (jnp.arange(k) == count) & accept
-        Q = jnp.where(slot[:, None], (rest / jnp.sqrt(square))[None, :], Q)
-        return trial + 1, count + accept, jnp.where(slot, row, rows), Q
+        return trial + 1, count + accept, jnp.where(slot, row, rows), complement - jnp.outer(unit, unit)
 
-    start = (jnp.zeros((), int), jnp.zeros((), int), jnp.full(k, -1), jnp.zeros((k, k), U.dtype))
+    start = (jnp.zeros((), int), jnp.zeros((), int), jnp.full(k, -1), jnp.eye(k, dtype=U.dtype))
     _, count, rows, _ = jax.lax.while_loop(unfinished, propose, start)
     return rows, count
-
-
-def _orthogonal(y: Float[Array, " k"], Q: Float[Array, "k k"]) -> Float[Array, " k"]:
-    """(I − QᵀQ) y for orthonormal (or zero) rows Q."""
-    inner = jnp.matmul(Q, y, precision=Precision.HIGHEST)
-    return y - jnp.matmul(inner, Q, precision=Precision.HIGHEST)
 
 
 def _invert(cdf: Float[Array, "e m"], column: Int[Array, ""], u: Float[Array, ""]) -> Int[Array, ""]:

@@ -1,1 +1,13 @@
-"""report"""
+"""Files to figures, tables and one HTML page."""
+
+from ._figures import BLUE as BLUE
+from ._figures import GREEN as GREEN
+from ._figures import GREY as GREY
+from ._figures import INK as INK
+from ._figures import ORANGE as ORANGE
+from ._figures import PURPLE as PURPLE
+from ._figures import STYLES as STYLES
+from ._figures import inline as inline
+from ._figures import render as render
+from ._figures import standalone as standalone
+from ._page import page as page

@@ -1,0 +1,218 @@
+"""The command line: `snapgrad reproduce`, `list`, `report`, `theory`."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .studies._reproduce import Plan
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+_CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+class UserError(Exception):
+    """Something the user can put right; the message is one line that says how."""
+
+
+@app.callback()
+def _about() -> None:
+    """Sketch-and-project natural gradients: reproduce the paper's figures and check its claims."""
+
+
+@app.command("list")
+def list_studies() -> None:
+    """Lists the figures that `snapgrad reproduce` makes."""
+    from .studies import NAMES, load
+
+    width = max(map(len, NAMES))
+    for name in NAMES:
+        study = load(name)
+        print(f"{name:{width}}  {study.source:9}  {study.title}")
+
+
+@app.command()
+def reproduce(
+    figures: Annotated[
+        list[str] | None, typer.Argument(help="Which figures; default all. See `snapgrad list`.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick/--full", help="Small sizes for a trial, or those of the paper.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of all random numbers.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where results go; finished parts found there are kept.")] = Path(
+        "results"
+    ),
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes to use; default one a core, at most 8.")
+    ] = None,
+) -> None:
+    """Computes the figures, draws them and checks their claims; goes on where an earlier run stopped."""
+    from . import studies
+    from .studies import _reproduce
+
+    unknown = [name for name in figures or () if name not in studies.NAMES]
+    if unknown:
+        raise UserError(f"there is no figure {unknown[0]!r}: choose from {', '.join(studies.NAMES)}.")
+    names = [name for name in studies.NAMES if not figures or name in figures]
+    size: studies.Size = "quick" if quick else "full"
+    console = _console()
+    start, failed = time.perf_counter(), []
+    with _reproduce.claimed(out):
+        plans = [_reproduce.plan(name, out, size, seed) for name in names]
+        for name in _computed(console, plans, size, seed, jobs or _cores()):
+            entry = _reproduce.finish(name, out, size, seed)
+            failed += _summarise(console, entry, out)
+        page = _reproduce.write_report(out)
+    console.print(f"{page} written, {time.perf_counter() - start:.0f} s")
+    for name, statement in failed:
+        console.print(f"claim failed in {name}: {statement}")
+    if failed:
+        raise typer.Exit(_FAILED)
+
+
+@app.command("report")
+def make_report(folder: Annotated[Path, typer.Argument(help="A folder of results.")]) -> None:
+    """Builds report.html anew from the results in a folder."""
+    from .studies import _reproduce
+
+    print(f"{_reproduce.write_report(folder)} written")
+
+
+@app.command()
+def theory(
+    sample_sizes: Annotated[
+        list[int] | None, typer.Argument(min=1, help="Sample sizes k; default 1 2 5 10 20.")
+    ] = None,
+    matrix: Annotated[Path | None, typer.Option(help="An .npy file with J; default a random one.")] = None,
+    spectrum: Annotated[str, typer.Option(help="Singular values of the random J: flat, power:P, exp:R.")] = (
+        "power:2"
+    ),
+    rows: Annotated[int, typer.Option(min=1, help="Its number m of rows.")] = 1000,
+    params: Annotated[int, typer.Option(min=1, help="Its number n of columns.")] = 100,
+    damping: Annotated[float, typer.Option(min=0.0, help="λ.")] = 0.0,
+    sampling: Annotated[str, typer.Option(help="svs or uniform.")] = "svs",
+    seed: Annotated[int, typer.Option(min=0, help="The seed of all random numbers.")] = 0,
+    rtol: Annotated[float, typer.Option(min=0.0, help="Draw until intervals are this narrow.")] = 0.1,
+    out: Annotated[Path, typer.Option(help="The picture: .svg, .png or .pdf.")] = Path("constants.svg"),
+) -> None:
+    """Tabulates and draws α, β, γ and the convergence rates they predict against the sample size."""
+    from .studies import constants
+
+    try:
+        table = constants.theory_table(
+            sample_sizes or [1, 2, 5, 10, 20],
+            matrix=matrix,
+            spectrum=spectrum,
+            num_rows=rows,
+            num_params=params,
+            damping=damping,
+            sampling=sampling,  # pyright: ignore[reportArgumentType]  # checked there
+            seed=seed,
+            rtol=rtol,
+            progress=True,
+        )
+        _console().print(constants.render(table))
+        print(f"{constants.draw(table, out)} written")
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def _computed(
+    console: "Console", plans: Sequence["Plan"], size: Any, seed: int, workers: int
+) -> Iterator[str]:
+    """Computes what is missing behind progress bars; yields each study when all its panels are there."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from .studies import ResultsError, _reproduce
+
+    left = {p.study.name: {panel.name: panel.cost for panel in p.missing} for p in plans}
+    yield from (name for name, panels in left.items() if not panels)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        tasks = {
+            name: bar.add_task(name, start=False, total=sum(panels.values()))
+            for name, panels in left.items()
+            if panels
+        }
+        partial: dict[str, dict[str, float]] = {name: {} for name in tasks}
+        finished = dict.fromkeys(tasks, 0.0)
+        for event in _reproduce.compute(plans, size, seed, workers):
+            name, panel = event.job.study, event.job.panel
+            if event.kind == "refused":
+                raise ResultsError(event.text)
+            if event.kind == "crash":
+                raise RuntimeError(event.text)
+            bar.start_task(tasks[name])
+            if event.kind == "tick":
+                partial[name][panel] = event.fraction * left[name][panel]
+            else:
+                partial[name].pop(panel, None)
+                finished[name] += left[name].pop(panel)
+            bar.update(tasks[name], completed=finished[name] + sum(partial[name].values()))
+            if not left[name]:
+                yield name
+
+
+def _summarise(console: "Console", entry: dict[str, Any], out: Path) -> list[tuple[str, str]]:
+    """Prints one line for a finished study; returns the claims that fail."""
+    name, claims = entry["name"], [claim for claim in entry["claims"] if claim["judged"]]
+    failed = [(name, claim["statement"]) for claim in claims if not claim["passed"]]
+    verdict = f"{len(claims) - len(failed)} of {len(claims)} claims hold" if claims else "claims not judged"
+    console.print(f"{name}: {out / name / f'{name}.svg'}, {verdict}, {entry['seconds']:.0f} s of computing")
+    return failed
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(soft_wrap=True, highlight=False, markup=False)
+
+
+def _cores() -> int:
+    import os
+
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
+
+
+def main() -> None:
+    """The `snapgrad` command."""
+    from .studies import ResultsError, settle_environment
+
+    settle_environment()
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        code = app(standalone_mode=False)
+    except (UserError, ResultsError) as error:
+        code = _complain(str(error))
+    except _CLICK_ERROR as error:
+        code = _complain(f"{error.format_message()} See `snapgrad --help`.")
+    except (typer.Abort, KeyboardInterrupt):
+        print("snapgrad: stopped; finished parts are kept, the same command goes on.", file=sys.stderr)
+        code = _INTERRUPTED
+    sys.exit(code or 0)
+
+
+def _complain(message: str) -> int:
+    print(f"snapgrad: {message}", file=sys.stderr)
+    return _USAGE
+
+
+if __name__ == "__main__":
+    main()

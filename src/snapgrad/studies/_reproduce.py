@@ -1,0 +1,151 @@
+"""From names of studies to a folder of results: panels, pictures, tables, claims."""
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import report
+from . import load
+from ._pool import Event, Job, run_jobs
+from ._store import ResultsError, load_panel, read_json, settings_hash, write_atomic, write_json, write_table
+from ._study import Panel, Size, Study
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study, the panels it needs, and which of them are still to be computed."""
+
+    study: Study
+    folder: Path
+    panels: Sequence[Panel]
+    missing: Sequence[Panel]
+    stored: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]]
+
+
+def plan(name: str, out: Path, size: Size, seed: int) -> Plan:
+    """What is there and what is not; a `ResultsError` if it is damaged or of other settings."""
+    study, folder = load(name), out / name
+    panels = study.panels(size, seed)
+    stored, missing = {}, []
+    for panel in panels:
+        found = load_panel(folder / "data", panel.name, panel.settings)
+        if found is None:
+            missing.append(panel)
+        else:
+            stored[panel.name] = found
+    return Plan(study, folder, panels, missing, stored)
+
+
+@contextmanager
+def claimed(out: Path) -> Iterator[None]:
+    """The folder, made if need be, for this process alone; unfinished files of earlier ones are removed."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ResultsError(
+            f"cannot write to {out}: {error.strerror}. Choose another folder with --out."
+        ) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ResultsError(
+                f"another run is writing to {out}. Wait for it, or choose another folder with --out."
+            ) from None
+        for left in out.rglob(".*.part"):
+            left.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(lock)
+
+
+def compute(plans: Sequence[Plan], size: Size, seed: int, workers: int) -> Iterator[Event]:
+    """Computes what is missing, in the order of the studies, and yields what happens."""
+    jobs = [
+        Job(p.study.name, size, seed, panel.name, str(p.folder / "data"))
+        for p in plans
+        for panel in p.missing
+    ]
+    if jobs:
+        yield from run_jobs(jobs, workers)
+
+
+def finish(name: str, out: Path, size: Size, seed: int) -> dict[str, Any]:
+    """Draws, checks and describes a study whose panels are all stored; returns its description."""
+    done = plan(name, out, size, seed)
+    if done.missing:
+        raise ResultsError(f"{done.folder} lacks {done.missing[0].name}. Run `snapgrad reproduce {name}`.")
+    study, folder = done.study, done.folder
+    data = {panel.name: done.stored[panel.name][0] for panel in done.panels}
+    records = [done.stored[panel.name][1] for panel in done.panels]
+    draws = [partial(_draw, plot, data) for plot in study.plots]
+    picture = report.render(draws, name)
+    write_atomic(folder / f"{name}.svg", report.standalone(picture).encode())
+    for index, draw in enumerate(draws):
+        part = report.render([draw], f"{name}-{index}")
+        write_atomic(folder / "plots" / f"{index}.svg", part.encode())
+    write_table(folder / f"{name}.csv", study.table(data))
+    claims = [
+        {
+            "statement": claim.statement,
+            "value": float(claim.value) if np.isfinite(claim.value) else str(claim.value),
+            "wanted": claim.wanted,
+            "passed": bool(claim.passed),
+            "judged": size == "full",
+            "detail": claim.detail,
+        }
+        for claim in study.claims(data)
+    ]
+    write_json(folder / "claims.json", claims)
+    description = {
+        "name": name,
+        "title": study.title,
+        "source": study.source,
+        "caption": study.caption,
+        "notes": list(study.notes(data)),
+        "size": size,
+        "seed": seed,
+        "seconds": round(sum(r["seconds"] for r in records), 1),
+        "cpu_seconds": round(sum(r["cpu_seconds"] for r in records), 1),
+        "versions": records[-1]["versions"],
+        "settings": _common([r["settings"] for r in records]),
+        "hash": settings_hash({"panels": [r["hash"] for r in records]}),
+        "plots": len(draws),
+        "panels": [panel.name for panel in done.panels],
+    }
+    write_json(folder / "study.json", description)
+    return {**description, "claims": claims}
+
+
+def write_report(out: Path) -> Path:
+    """Builds `report.html` from the studies found in a folder."""
+    names = sorted(path.parent.name for path in out.glob("*/study.json"))
+    if not names:
+        raise ResultsError(f"{out} holds no results. Run `snapgrad reproduce --out {out}` first.")
+    studies = []
+    for name in names:
+        folder = out / name
+        entry = read_json(folder / "study.json")
+        entry["claims"] = read_json(folder / "claims.json")
+        studies.append(entry)
+    path = out / "report.html"
+    write_atomic(path, report.page(studies, out).encode())
+    return path
+
+
+def _draw(plot: Any, data: Any, ax: Any) -> None:
+    plot(ax, data)
+
+
+def _common(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The settings in which all panels agree."""
+    first, *rest = settings
+    return {key: value for key, value in first.items() if all(other.get(key) == value for other in rest)}

@@ -1,0 +1,115 @@
+"""Grid × runs as one compiled program, diverged runs recorded as such."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from .._contracts import AbstractProblem, AbstractSampler
+from ..methods import SNG, Spring, TwoBatch
+from ..sampling import AdaptiveSquaredVolume, SquaredVolume, TwoBatches, Uniform
+from ..training import run
+
+Algorithm: TypeAlias = Literal["uniform", "svs", "two-batch", "spring", "spring-svs"]
+
+
+class Hyper(NamedTuple):
+    """A point of a grid, or a grid where each has a leading axis."""
+
+    damping: Float[Array, "..."]
+    step_size: Float[Array, "..."]
+    momentum: Float[Array, "..."]
+
+
+class Instance(NamedTuple):
+    """A problem, the randomness of its run and, where its rows are fixed, their squared volume sampler."""
+
+    problem: AbstractProblem
+    key: PRNGKeyArray
+    volume: SquaredVolume | None = None
+
+
+class Outcome(NamedTuple):
+    """`error`: the relative error at each record; `rejected`: steps left out because they were not finite."""
+
+    error: Float[Array, "..."]
+    rejected: Int[Array, "..."]
+
+
+class Run(eqx.Module):
+    """One run of one algorithm; what is static here decides what is compiled."""
+
+    algorithm: Algorithm = eqx.field(static=True)
+    sample_size: int = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+    record_every: int = eqx.field(static=True)
+
+    def __call__(self, hyper: Hyper, instance: Instance) -> Outcome:
+        """Trains and returns the error."""
+        problem = instance.problem
+        if self.algorithm == "two-batch":
+            method = TwoBatch(hyper.damping)
+        elif self.algorithm.startswith("spring"):
+            method = Spring(hyper.damping, hyper.momentum)
+        else:
+            method = SNG(hyper.damping)
+        result = run(
+            problem,
+            method,
+            self._sampler(hyper, instance),
+            optax.sgd(hyper.step_size),
+            self.steps,
+            instance.key,
+            record_every=self.record_every,
+        )
+        return Outcome(result.history["relative_error"], result.rejected)
+
+    def _sampler(self, hyper: Hyper, instance: Instance) -> AbstractSampler:
+        rows = instance.problem.num_rows
+        assert rows is not None
+        if not self.algorithm.endswith("svs"):
+            uniform = Uniform(rows, self.sample_size)
+            pair = TwoBatches(sampler=uniform)  # pyright: ignore[reportCallIssue]  # num_rows is a property
+            return pair if self.algorithm == "two-batch" else uniform
+        if instance.volume is None:
+            return AdaptiveSquaredVolume(rows, self.sample_size, hyper.damping)
+        return instance.volume.with_damping(hyper.damping)
+
+
+@eqx.filter_jit
+def _sweep(one: Run, grid: Hyper, runs: Instance) -> Outcome:
+    # Runs inside, grid outside: batches, gathers and gram matrices do not depend on the grid and are shared.
+    over_runs = eqx.filter_vmap(one, in_axes=(None, eqx.if_array(0)))
+    return eqx.filter_vmap(over_runs, in_axes=(eqx.if_array(0), None))(grid, runs)
+
+
+def sweep(one: Run, runs: Sequence[Instance], **grid: Any) -> dict[str, np.ndarray]:
+    """All runs at all grid points: `error` [grid, runs, records] and `rejected` [grid, runs].
+
+    `grid` names `damping`, `step_size` and `momentum`; numbers are repeated, a missing momentum is 0.
+    """
+    given = [np.asarray(grid.get(name, 0.0), float) for name in Hyper._fields]
+    points = Hyper(*(jnp.asarray(x) for x in np.broadcast_arrays(*map(np.atleast_1d, given))))
+    outcome = _sweep(one, points, stack(runs))
+    return {"error": np.asarray(outcome.error), "rejected": np.asarray(outcome.rejected)}
+
+
+def stack(instances: Sequence[Any]) -> Any:
+    """Equal trees as one, with a leading axis on every array."""
+    return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_array(xs[0]) else xs[0], *instances)
+
+
+def diverged(error: np.ndarray, rejected: np.ndarray) -> np.ndarray:
+    """Runs that ended ten times further from the solution than zero is, or were not finite on the way."""
+    return ~(error[..., -1] <= 10.0) | (rejected > 0)
+
+
+def final_error(arrays: Any) -> np.ndarray:
+    """The error after the last step [grid, runs], infinite for diverged runs."""
+    error, rejected = arrays["error"], arrays["rejected"]
+    return np.where(diverged(error, rejected), np.inf, error[..., -1])

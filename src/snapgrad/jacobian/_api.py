@@ -1,6 +1,5 @@
 """`sg.jacobian`: from a function, parameters and a batch to an operator."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -25,7 +24,7 @@ _UNITS = {
 
 
 def jacobian(
-    fn: Callable,
+    fn: Any,
     params: Params,
     batch: Batch,
     *,
@@ -126,7 +125,7 @@ def _bytes(limit: int | str) -> int:
     return int(value)
 
 
-def _real_type(name: str, dtype: Any) -> Any:
+def _real_type(name: str, dtype: Any) -> str | None:
     if dtype is None:
         return None
     given = jnp.dtype(dtype)
@@ -134,7 +133,7 @@ def _real_type(name: str, dtype: Any) -> Any:
         raise TypeError(f"`{name}` must be a real floating-point type, got {given}.")
     if given == jnp.float64 and not jax.config.read("jax_enable_x64"):
         raise ValueError(f"`{name}` is float64, which JAX needs `jax_enable_x64` for; it is off.")
-    return given
+    return given.name
 
 
 def _all_complex(params: Any) -> bool:

@@ -4,7 +4,6 @@ Each of these is a linear map of rows, T J. The kernel is T K Tᵀ, products are
 kernel between two blocks is T (J J'ᵀ) T'ᵀ: only plain blocks ever look at factors.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +14,7 @@ from jaxtyping import Array, Float
 
 from .._checks import real_array
 from .._contracts import AbstractJacobian, Params
+from ._compat import jit
 from ._dense import DenseJacobian
 from ._rows import AbstractRows, cross_kernel
 from ._sharded import ShardedJacobian, ring
@@ -145,7 +145,7 @@ class StackedJacobian(AbstractRows):
         return jnp.split(rows, edges)
 
 
-def stack(blocks: Sequence[AbstractJacobian]) -> StackedJacobian:
+def stack(blocks: Any) -> StackedJacobian:
     """Rows of several Jacobians on the same parameters, for example a PINN's interior and boundary.
 
     ```python
@@ -218,7 +218,7 @@ def cross(a: AbstractJacobian, b: AbstractJacobian) -> Float[Array, "k q"]:
 _PLAIN = (StructuredJacobian, DenseJacobian)
 
 
-@eqx.filter_jit
+@jit
 def _cross_plain(a: Any, b: Any) -> Float[Array, "k q"]:
     return cross_kernel(a.source(), b.source())
 

@@ -4,8 +4,10 @@ Tested with JAX 0.10 to 0.12. The names of call-like equations, and what `bind` 
 """
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
+import equinox as eqx
 import jax
 from jax.core import eval_jaxpr as eval_jaxpr
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr
@@ -13,6 +15,7 @@ from jax.extend.core import Jaxpr as Jaxpr
 from jax.extend.core import JaxprEqn as JaxprEqn
 from jax.extend.core import Literal as Literal
 from jax.extend.core import Var as Var
+from jax.extend.core import unsafe_am_i_under_a_jit_DO_NOT_USE
 
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "core_closed_call", "remat", "remat2", "checkpoint"}
 _REMAT = {"remat", "remat2", "checkpoint"}
@@ -77,6 +80,20 @@ def inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
 def is_reverse_only(eqn: JaxprEqn) -> bool:
     """Whether JAX can differentiate this equation backwards only (`jax.custom_vjp`)."""
     return eqn.primitive.name.startswith("custom_vjp")
+
+
+def jit(fn: Callable) -> Callable:
+    """`equinox.filter_jit`, unless the caller is being compiled already.
+
+    A function that closes over traced values would otherwise stay, with them, in JAX's cache.
+    """
+    compiled = eqx.filter_jit(fn)
+
+    @wraps(fn)
+    def call(*args: Any) -> Any:
+        return (fn if unsafe_am_i_under_a_jit_DO_NOT_USE() else compiled)(*args)
+
+    return call
 
 
 def shard_map(fn: Callable, mesh: Any, in_specs: Any, out_specs: Any) -> Callable:

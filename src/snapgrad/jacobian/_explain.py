@@ -15,8 +15,8 @@ class Options(NamedTuple):
     block_size: int | None = None
     memory_limit: int | None = None
     precision: str = "highest"
-    factor_dtype: Any = None
-    gram_dtype: Any = None
+    factor_dtype: str | None = None  # names: NumPy finds its float64 equal to None
+    gram_dtype: str | None = None
     holomorphic: bool = False
 
 

@@ -80,7 +80,7 @@ def contract(a: Leaf, b: Leaf, *, same: bool = False) -> Float[Array, "p q"] | N
     if a is None or b is None:
         return None
     if isinstance(a, Full) or isinstance(b, Full) or not _matching(a, b):
-        return _gram(full_rows(a), full_rows(b))
+        return _dot(full_rows(a), full_rows(b)).real
     others = {region.layout: region for region in b}
     blocks = [_contract_outer(x, others[x.layout], same) for x in a if x.layout in others]
     return sum(blocks[1:], start=blocks[0]) if blocks else None
@@ -187,8 +187,9 @@ def _same_outputs(*factors: Inexact[Array, "..."]) -> list[Inexact[Array, "..."]
     return [jnp.broadcast_to(f, (f.shape[0], outputs, *f.shape[2:])) for f in factors]
 
 
-def _gram(a: Inexact[Array, "p m"], b: Inexact[Array, "q m"]) -> Float[Array, "p q"]:
-    return jnp.matmul(a, b.conj().T, precision=Precision.HIGHEST).real
+def _dot(a: Inexact[Array, "p m"], b: Inexact[Array, "q m"]) -> Inexact[Array, "p q"]:
+    """Every row with every row; a bias repeats the product of its layer, which XLA then computes once."""
+    return jnp.matmul(a, b.conj().T, precision=Precision.HIGHEST)
 
 
 def _contract_outer(a: Outer, b: Outer, same: bool) -> Float[Array, "p q"]:
@@ -204,7 +205,8 @@ def _by_products(a: Outer, b: Outer, same: bool) -> Float[Array, "..."]:
     """Σ over batches and pairs of outer products of (left · left)(right · right)."""
 
     def dot(x: Inexact[Array, "k o d"], y: Inexact[Array, "q p d"]) -> Inexact[Array, "k o q p"]:
-        return jnp.einsum("kod,qpd->koqp", x, y.conj(), precision=Precision.HIGHEST)
+        product = _dot(x.reshape(-1, x.shape[2]), y.reshape(-1, y.shape[2]))
+        return product.reshape(*x.shape[:2], *y.shape[:2])
 
     def kernel(z, i, j) -> Float[Array, "k o q p"]:
         left = dot(a.left[:, :, z, i], b.left[:, :, z, j])
@@ -248,7 +250,7 @@ def _by_forming(a: Outer, b: Outer, same: bool) -> Float[Array, "p q"]:
 
     def step(total, pieces):
         mine = form(a, pieces[0])
-        return total + _gram(mine, mine if same else form(b, pieces[1])), None
+        return total + _dot(mine, mine if same else form(b, pieces[1])).real, None
 
     cuts = (cut(a),) if same else (cut(a), cut(b))
     dtype = jnp.finfo(jnp.result_type(a.left, a.right)).dtype

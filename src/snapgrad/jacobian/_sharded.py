@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .._checks import same_tree
 from .._contracts import Params
-from ._compat import shard_map
+from ._compat import jit, shard_map
 from ._rows import AbstractRows, contract_leaves
 from ._structured import StructuredJacobian
 
@@ -61,7 +61,7 @@ class ShardedJacobian(AbstractRows):
         return self.mesh.axis_names[0]
 
 
-def shard(jac: StructuredJacobian, mesh: Mesh) -> ShardedJacobian:
+def shard(jac: StructuredJacobian, mesh: Any) -> ShardedJacobian:
     """Check the mesh and wrap."""
     if not isinstance(mesh, Mesh):
         raise TypeError(f"`mesh` must be a jax.sharding.Mesh, got {type(mesh).__name__}.")
@@ -76,23 +76,23 @@ def shard(jac: StructuredJacobian, mesh: Mesh) -> ShardedJacobian:
     return ShardedJacobian(jac, Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,)))
 
 
-@eqx.filter_jit
+@jit
 def _mv(jac: ShardedJacobian, tangent: Params) -> Float[Array, " k"]:
     return _spread(jac, lambda own, t: own.mv(t), (tangent, P()), P(jac._axis))
 
 
-@eqx.filter_jit
+@jit
 def _rmv(jac: ShardedJacobian, cotangent: Float[Array, " k"]) -> Params:
     axis = jac._axis
     return _spread(jac, lambda own, u: lax.psum(own.rmv(u), axis), (cotangent, P(axis)), P())
 
 
-@eqx.filter_jit
+@jit
 def _dense(jac: ShardedJacobian) -> Float[Array, "k n"]:
     return _spread(jac, lambda own, _: own.dense(), ((), P()), P(jac._axis))
 
 
-@eqx.filter_jit
+@jit
 def ring(a: ShardedJacobian, b: ShardedJacobian | None = None) -> Float[Array, "k q"]:
     """J J'ᵀ: the factors of `b` pass by those of `a`, which stay where they are; without `b`, J Jᵀ."""
     axis, count = a._axis, a.mesh.size

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Inexact, PRNGKeyArray, PyTree
 from .._checks import same_tree
 from .._contracts import Batch, Params
 from . import _factors as factors
+from ._compat import jit
 from ._explain import Explanation, Options, Sizes, choose_block, explain
 from ._factors import Full, Leaf, Outer
 from ._plan import Plan, make_plan
@@ -102,9 +103,16 @@ class StructuredJacobian(AbstractRows):
         )
 
     @property
+    def gram_dtype(self) -> Any:
+        """The real type of the kernel."""
+        name = self.options.gram_dtype
+        return self.dtype if name is None else jnp.dtype(name)
+
+    @property
     def source_dtype(self) -> Any:
         """The real type of the factors."""
-        return self.options.factor_dtype or self.dtype
+        name = self.options.factor_dtype
+        return self.dtype if name is None else jnp.dtype(name)
 
     def shard(self, mesh: Any) -> "AbstractRows":
         """The same operator with its points spread over a one-dimensional `jax.sharding.Mesh`."""
@@ -142,13 +150,12 @@ class StructuredJacobian(AbstractRows):
                 return found
             return [factors.shifted(leaf, ref) for leaf, ref in zip(found, reference, strict=True)]
 
-        return Source(self.points, self.outputs, block, of, self.options.gram_dtype or self.dtype)
+        return Source(self.points, self.outputs, block, of, self.gram_dtype)
 
     def _sizes(self) -> Sizes:
-        kernel_type = jnp.dtype(self.options.gram_dtype or self.dtype)
-        factor_type = jnp.dtype(self.options.factor_dtype or self.dtype)
         complex_ = any(map(jnp.iscomplexobj, jax.tree.leaves(self.params)))
-        return Sizes(self.points, self.outputs, kernel_type, factor_type.itemsize * (2 if complex_ else 1))
+        factor_bytes = jnp.dtype(self.source_dtype).itemsize * (2 if complex_ else 1)
+        return Sizes(self.points, self.outputs, self.gram_dtype, factor_bytes)
 
     def _factor_plan(self) -> tuple[Plan, "StructuredJacobian"]:
         """The plan, and this Jacobian in the precision in which its factors are computed."""
@@ -236,17 +243,17 @@ def _with_imaginary_rows(leaf: Leaf, weights: Float[Array, "k o 2"] | None) -> L
     return tuple(blocks)
 
 
-@eqx.filter_jit
+@jit
 def _gram(jac: StructuredJacobian, block_size: int | None) -> Float[Array, "k k"]:
     return kernel(jac.source(block_size))
 
 
-@eqx.filter_jit
+@jit
 def _values(jac: StructuredJacobian) -> Float[Array, " k"]:
     return jac._batch_fn()(jac.params).astype(jac.dtype)
 
 
-@eqx.filter_jit
+@jit
 def _dense(jac: StructuredJacobian) -> Float[Array, "k n"]:
     plan, own = jac._factor_plan()
     k = jac.shape[0]
@@ -258,7 +265,7 @@ def _dense(jac: StructuredJacobian) -> Float[Array, "k n"]:
     return jnp.concatenate([c.astype(jac.dtype) for c in columns], axis=1)
 
 
-@eqx.filter_jit
+@jit
 def _mv(jac: StructuredJacobian, tangent: Params) -> Float[Array, " k"]:
     plan = _product_plan(jac)
     if plan is not None:
@@ -275,7 +282,7 @@ def _mv(jac: StructuredJacobian, tangent: Params) -> Float[Array, " k"]:
     return push(conjugate)[0].astype(jac.dtype)
 
 
-@eqx.filter_jit
+@jit
 def _rmv(jac: StructuredJacobian, cotangent: Float[Array, " k"]) -> Params:
     leaves, tree = jax.tree.flatten(jac.params)
     plan = _product_plan(jac)
@@ -296,7 +303,7 @@ def _rmv(jac: StructuredJacobian, cotangent: Float[Array, " k"]) -> Params:
 def _product_plan(jac: StructuredJacobian) -> Plan | None:
     """The plan, if products are to be taken from the factors: then `gram` shares them in one compilation."""
     options = jac.options
-    if options.factor_dtype or options.block_size or options.memory_limit:
+    if (options.factor_dtype, options.block_size, options.memory_limit) != (None, None, None):
         return None
     plan = jac.plan()
     return plan if plan.mostly_outer() else None

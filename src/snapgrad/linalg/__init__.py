@@ -1,5 +1,10 @@
 """What sees only arrays: regularised pseudoinverses, symmetric polynomials, subsets, sketches."""
 
+from ._cg import CGResult as CGResult
+from ._cg import LowRank as LowRank
+from ._cg import cg_solve as cg_solve
+from ._cg import nystrom as nystrom
+from ._cg import rp_cholesky as rp_cholesky
 from ._esp import esp_ratios as esp_ratios
 from ._esp import log_esp as log_esp
 from ._esp import log_esp_table as log_esp_table

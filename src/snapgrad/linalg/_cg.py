@@ -1,0 +1,138 @@
+"""Preconditioned conjugate gradients on K + λI, for kernels too large to factor.
+
+K is a matrix or only a function v ↦ K v; for a Jacobian that is `lambda v: jac.mv(jac.rmv(v))`, one
+reverse and one forward pass. The preconditioner is a low-rank approximation of K, either from randomly
+pivoted Cholesky (Chen, Epperly, Tropp and Webber, 2025; reads `rank` columns of a matrix) or from a
+Gaussian Nyström sketch (Frangella, Tropp and Udell, 2023; `rank` products).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import Precision
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from .._checks import positive_int
+
+Kernel: TypeAlias = Float[Array, "k k"] | Callable[[Float[Array, " k"]], Float[Array, " k"]]
+"""A positive semidefinite matrix, or the function that multiplies by it."""
+
+
+class LowRank(eqx.Module):
+    """U diag(s) Uᵀ ≈ K with orthonormal columns, the largest value first."""
+
+    vectors: Float[Array, "k r"]
+    values: Float[Array, " r"]
+
+    def precondition(self, v: Float[Array, " k"], damping: Float[Array, ""]) -> Float[Array, " k"]:
+        """P⁻¹ v for P = (UsUᵀ + λI) / (s_r + λ) on the span of U and the identity on the rest."""
+        inside = jnp.matmul(self.vectors.T, v, precision=Precision.HIGHEST)
+        scale = jnp.where(self.values + damping > 0, self.values + damping, 1)
+        change = ((self.values[-1] + damping) / scale - 1) * inside
+        return v + jnp.matmul(self.vectors, change, precision=Precision.HIGHEST)
+
+
+class CGResult(NamedTuple):
+    """The solution, the steps taken, and ‖b − (K + λI)x‖ / ‖b‖, computed afresh at the end."""
+
+    solution: Float[Array, " k"]
+    steps: Int[Array, ""]
+    residual: Float[Array, ""]
+
+
+def cg_solve(
+    K: Kernel,
+    b: Float[Array, " k"],
+    damping: Float[Array, ""] | float,
+    *,
+    preconditioner: LowRank | None = None,
+    tolerance: float = 1e-10,
+    max_steps: int | None = None,
+) -> CGResult:
+    """(K + λI)⁻¹ b by preconditioned conjugate gradients.
+
+    Stops once the recursive residual is `tolerance` times ‖b‖, or after `max_steps` (by default 10 k) steps.
+
+    ```python
+    product = lambda v: jac.mv(jac.rmv(v))
+    approximation = nystrom(product, size=k, rank=100, key=key)
+    x = cg_solve(product, b, damping, preconditioner=approximation).solution
+    ```
+    """
+    lam = jnp.asarray(damping).astype(b.dtype)
+    product = _product(K)
+    A = lambda v: product(v) + lam * v  # noqa: E731
+    inverse = lambda v: v if preconditioner is None else preconditioner.precondition(v, lam)  # noqa: E731
+    limit = positive_int("max_steps", 10 * b.shape[0] if max_steps is None else max_steps)
+    goal = tolerance * jnp.linalg.norm(b)
+
+    def unfinished(state) -> Any:
+        x, r, p, rz, steps = state
+        del x, p
+        return (jnp.linalg.norm(r) > goal) & (steps < limit) & (rz > 0)
+
+    def step(state) -> Any:
+        x, r, p, rz, steps = state
+        Ap = A(p)
+        curvature = jnp.vdot(p, Ap)
+        alpha = jnp.where(curvature > 0, rz / jnp.where(curvature > 0, curvature, 1), 0)
+        x, r = x + alpha * p, r - alpha * Ap
+        z = inverse(r)
+        # Without curvature there is no step to take: stop by an rz of zero.
+        new = jnp.where(curvature > 0, jnp.vdot(r, z), 0)
+        return x, r, z + new / rz * p, new, steps + 1
+
+    z = inverse(b)
+    start = jnp.zeros_like(b), b, z, jnp.vdot(b, z), jnp.asarray(0)
+    x, _, _, _, steps = lax.while_loop(unfinished, step, start)
+    size = jnp.linalg.norm(b)
+    residual = jnp.linalg.norm(b - A(x)) / jnp.where(size > 0, size, 1)
+    return CGResult(x, steps, residual)
+
+
+def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = None) -> LowRank:
+    """The Nyström approximation (KΩ)(ΩᵀKΩ)⁺(KΩ)ᵀ for a Gaussian Ω with `rank` columns."""
+    rank = positive_int("rank", rank, most=size, most_name="the number of rows")
+    product = _product(K)
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    omega = jnp.linalg.qr(jax.random.normal(key, (size, rank), dtype))[0]
+    Y = lax.map(product, omega.T).T
+    shift = jnp.finfo(dtype).eps * jnp.linalg.norm(Y) * size**0.5
+    Y = Y + shift * omega
+    core = jnp.matmul(omega.T, Y, precision=Precision.HIGHEST)
+    L = jnp.linalg.cholesky((core + core.T) / 2)
+    B = solve_triangular(L, Y.T, lower=True).T
+    U, s, _ = jnp.linalg.svd(B, full_matrices=False)
+    return LowRank(U, jnp.maximum(s**2 - shift, 0))
+
+
+def rp_cholesky(K: Float[Array, "k k"], *, rank: int, key: PRNGKeyArray) -> LowRank:
+    """Randomly pivoted Cholesky: pivots are drawn in proportion to the diagonal that is left."""
+    size = K.shape[0]
+    rank = positive_int("rank", rank, most=size, most_name="the number of rows")
+
+    def step(state, item):
+        F, diagonal = state
+        index, key = item
+        pivot = jax.random.categorical(key, jnp.log(jnp.maximum(diagonal, 0)))
+        column = K[:, pivot] - jnp.matmul(F, F[pivot], precision=Precision.HIGHEST)
+        scale = jnp.maximum(diagonal[pivot], 0)
+        column = jnp.where(scale > 0, column / jnp.sqrt(jnp.where(scale > 0, scale, 1)), 0)
+        diagonal = jnp.maximum(diagonal - column**2, 0).at[pivot].set(0)
+        return (F.at[:, index].set(column), diagonal), None
+
+    start = jnp.zeros((size, rank), K.dtype), jnp.diagonal(K)
+    (F, _), _ = lax.scan(step, start, (jnp.arange(rank), jax.random.split(key, rank)))
+    U, s, _ = jnp.linalg.svd(F, full_matrices=False)
+    return LowRank(U, s**2)
+
+
+def _product(K: Kernel) -> Callable[[Float[Array, " k"]], Float[Array, " k"]]:
+    if callable(K):
+        return K
+    return lambda v: jnp.matmul(K, v, precision=Precision.HIGHEST)

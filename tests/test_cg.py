@@ -1,0 +1,90 @@
+"""Conjugate gradients against direct solves, and preconditioners against the spectra they should flatten."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from snapgrad.jacobian import jacobian
+from snapgrad.linalg import cg_solve, nystrom, psd_solve, rp_cholesky
+
+KEY = jax.random.key(3)
+
+
+def kernel(size=60, decay=0.7):
+    Q = jnp.linalg.qr(jax.random.normal(KEY, (size, size)))[0]
+    return (Q * decay ** jnp.arange(size)[None, :]) @ Q.T
+
+
+@pytest.mark.parametrize("damping", [1e-2, 1e-6])
+def test_agrees_with_a_direct_solve(damping):
+    K, b = kernel(), jax.random.normal(KEY, (60,))
+    exact = psd_solve(K, b, damping)
+    result = jax.jit(lambda K, b: cg_solve(K, b, damping, tolerance=1e-12))(K, b)
+    np.testing.assert_allclose(result.solution, exact, rtol=0, atol=1e-9 * float(jnp.abs(exact).max()))
+    # What rounding leaves of the residual: ε‖A‖‖x‖, and ‖x‖ ≤ ‖b‖ / λ.
+    assert result.residual < 1e-12 + 2 * jnp.finfo(b.dtype).eps * (1 + damping) / damping
+    assert 0 < result.steps < 600
+
+
+@pytest.mark.parametrize("build", ["nystrom", "rp_cholesky"])
+def test_preconditioner_saves_steps(build):
+    K, b = kernel(), jax.random.normal(KEY, (60,))
+    if build == "nystrom":
+        low = nystrom(lambda v: K @ v, size=60, rank=40, key=KEY)
+    else:
+        low = rp_cholesky(K, rank=40, key=KEY)
+    plain = cg_solve(K, b, 1e-6, tolerance=1e-11)
+    helped = cg_solve(K, b, 1e-6, preconditioner=low, tolerance=1e-11)
+    exact = psd_solve(K, b, 1e-6)
+    np.testing.assert_allclose(helped.solution, exact, rtol=0, atol=1e-7 * float(jnp.abs(exact).max()))
+    assert helped.steps * 3 < plain.steps
+
+
+@pytest.mark.parametrize("rank", [5, 20])
+def test_approximations_are_close_to_the_best_of_their_rank(rank):
+    K = kernel()
+    best = float(jnp.sum(0.7 ** jnp.arange(60)[rank:]))  # trace of what the best approximation misses
+    for low in (nystrom(lambda v: K @ v, size=60, rank=rank, key=KEY), rp_cholesky(K, rank=rank, key=KEY)):
+        near = (low.vectors * low.values[None, :]) @ low.vectors.T
+        np.testing.assert_allclose(low.vectors.T @ low.vectors, jnp.eye(rank), atol=1e-12)
+        missed = float(jnp.trace(K - near))
+        assert best <= missed * (1 + 1e-9) < 12 * best
+        assert jnp.linalg.eigvalsh(K - near).min() > -1e-12  # both approximate from below
+
+
+def test_full_rank_solves_in_a_step_or_two():
+    K, b = kernel(20), jax.random.normal(KEY, (20,))
+    for low in (nystrom(lambda v: K @ v, size=20, rank=20, key=KEY), rp_cholesky(K, rank=20, key=KEY)):
+        assert cg_solve(K, b, 1e-4, preconditioner=low, tolerance=1e-9).steps <= 3
+
+
+def test_rank_deficient_kernel_and_zero_right_hand_side():
+    K = jnp.diag(jnp.array([3.0, 2.0, 0.0, 0.0]))
+    low = rp_cholesky(K, rank=4, key=KEY)
+    np.testing.assert_allclose((low.vectors * low.values[None, :]) @ low.vectors.T, K, atol=1e-12)
+    result = cg_solve(K, jnp.ones(4), 0.5, preconditioner=low)
+    np.testing.assert_allclose(result.solution, [1 / 3.5, 1 / 2.5, 2.0, 2.0], rtol=1e-9)
+    nothing = cg_solve(K, jnp.zeros(4), 0.5)
+    assert nothing.steps == 0 and nothing.residual == 0 and not jnp.any(nothing.solution)
+
+
+def test_with_a_jacobian_and_no_kernel():
+    params = {"W": jax.random.normal(KEY, (4, 30)), "v": jax.random.normal(KEY, (30,))}
+    x, b = jax.random.normal(KEY, (25, 4)), jax.random.normal(KEY, (25,))
+
+    @jax.jit
+    def solve(params, x, b):
+        jac = jacobian(lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"], params, x)
+        product = lambda v: jac.mv(jac.rmv(v))  # noqa: E731
+        low = nystrom(product, size=25, rank=15, key=KEY)
+        return cg_solve(product, b, 1e-3, preconditioner=low, tolerance=1e-13), jac.gram()
+
+    result, K = solve(params, x, b)
+    exact = psd_solve(K, b, 1e-3)
+    np.testing.assert_allclose(result.solution, exact, rtol=0, atol=1e-9 * float(jnp.abs(exact).max()))
+
+
+def test_rank_is_checked():
+    with pytest.raises(ValueError, match=r"`rank` must be at most the number of rows, which is 4; got 5"):
+        rp_cholesky(jnp.eye(4), rank=5, key=KEY)

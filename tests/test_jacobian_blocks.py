@@ -1,0 +1,322 @@
+"""Row blocks compose: weights, means, stacks and complex rows against the matrices they stand for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from snapgrad import Linearisation
+from snapgrad.jacobian import DenseJacobian, jacobian, linearise, realify, stack
+
+KEY = jax.random.key(7)
+
+
+def normal(i, *shape, dtype=jnp.float64):
+    return jax.random.normal(jax.random.fold_in(KEY, i), shape, dtype)
+
+
+PARAMS = {"W": normal(0, 4, 10), "b": normal(1, 10), "v": normal(2, 10)}
+
+
+def model(p, x):
+    return jnp.tanh(x @ p["W"] + p["b"]) @ p["v"]
+
+
+def two_outputs(p, x):
+    return jnp.stack([model(p, x), jnp.sum(jnp.sin(x @ p["W"]))])
+
+
+def flat(tree):
+    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+
+
+@jax.jit
+def products(jac, u):
+    return jac.dense(), jac.gram(), flat(jac.rmv(u)), jac.mv(PARAMS)
+
+
+def check(jac, J):
+    """Every product of an operator against the matrix."""
+    u = normal(5, J.shape[0])
+    for found, wanted in zip(products(jac, u), (J, J @ J.T, J.T @ u, J @ flat(PARAMS)), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * float(jnp.abs(wanted).max()))
+    assert jac.shape == J.shape
+
+
+def structured(k=6, fn=model, **options):
+    return jacobian(fn, PARAMS, normal(10 + k, k, 4), **options)
+
+
+def as_tree(J):
+    split = jnp.split(J, [40, 50], axis=1)
+    return DenseJacobian({"W": split[0].reshape(-1, 4, 10), "b": split[1], "v": split[2]})
+
+
+def weighted_mean_removed(J, w, outputs=1):
+    grouped = J.reshape(-1, outputs, J.shape[1])
+    w = w / w.sum()
+    return (grouped - jnp.einsum("k,kon->on", w, grouped)[None]).reshape(J.shape)
+
+
+def test_scale():
+    w = normal(3, 6)
+    jac = structured()
+    J = jac.dense()
+    check(jac.scale(w), w[:, None] * J)
+    check(jac.scale(w).scale(2.0), 2 * w[:, None] * J)
+    check(as_tree(J).scale(w), w[:, None] * J)
+    check(structured(fn=two_outputs).scale(w), jnp.repeat(w, 2)[:, None] * structured(fn=two_outputs).dense())
+
+
+@pytest.mark.parametrize("options", [{}, {"block_size": 4}])
+def test_centre(options):
+    w = jax.random.uniform(KEY, (6,))
+    jac = structured(**options)
+    J = jac.dense()
+    check(jac.centre(), J - J.mean(axis=0, keepdims=True))
+    check(jac.centre(w), weighted_mean_removed(J, w))
+    check(as_tree(J).centre(w), weighted_mean_removed(J, w))
+    check(jac.centre(w).scale(w), w[:, None] * weighted_mean_removed(J, w))
+    check(jac.scale(w).centre(), w[:, None] * J - (w[:, None] * J).mean(axis=0, keepdims=True))
+
+
+def test_centre_keeps_outputs_apart():
+    jac = structured(fn=two_outputs)
+    w = jax.random.uniform(KEY, (6,))
+    check(jac.centre(w), weighted_mean_removed(jac.dense(), w, outputs=2))
+
+
+@pytest.mark.parametrize("options", [{}, {"block_size": 4}])
+def test_stack(options):
+    """Interior, boundary and stored rows: every pair of kinds meets in a kernel of its own."""
+    w = normal(4, 6)
+    a, b = structured(6, **options), structured(5, two_outputs, **options)
+    stored = as_tree(normal(6, 3, 60))
+    blocks = [a.scale(w), b, stored, structured(4).centre(), structured(3).centre().scale(normal(8, 3))]
+    jac = stack(blocks)
+    J = jnp.concatenate([block.dense() for block in blocks])
+    check(jac, J)
+    check(jac.scale(normal(9, J.shape[0])), normal(9, J.shape[0])[:, None] * J)
+    np.testing.assert_allclose(a.cross(b), a.dense() @ b.dense().T, atol=1e-12)
+    even = stack([structured(6), structured(5)])
+    check(even.centre(), even.dense() - even.dense().mean(axis=0, keepdims=True))
+
+
+def test_stack_where_blocks_keep_a_leaf_differently():
+    """A leaf kept as outer products in one block and as rows in another (its Laplacian has too many)."""
+
+    def laplacian(p, x):
+        g = jax.grad(model, argnums=1)
+        return jnp.sum(jax.vmap(lambda v: v @ jax.jvp(lambda x: g(p, x), (x,), (v,))[1])(jnp.eye(4)))
+
+    a, b = structured(6, laplacian), structured(5)
+    assert [r.how for r in a.explain().leaves] != [r.how for r in b.explain().leaves]
+    check(stack([a, b]), jnp.concatenate([a.dense(), b.dense()]))
+
+
+def test_centring_in_float32_does_not_cancel():
+    """Rows that differ by 1e-4 of their size: a kernel centred after the fact would lose all digits."""
+    params = {"W": normal(0, 4, 16, dtype=jnp.float32), "v": normal(2, 16, dtype=jnp.float32)}
+    x = 1 + 1e-4 * normal(1, 40, 4, dtype=jnp.float32)
+
+    def fn(p, x):
+        return jnp.tanh(x @ p["W"]) @ p["v"]
+
+    double = jax.tree.map(lambda a: a.astype(jnp.float64), (params, x))
+    exact = jacobian(fn, *double).centre().gram()
+    jac = jacobian(fn, params, x)
+    K = jac.gram()
+    assert K.dtype == jnp.float32
+    C = jnp.eye(40, dtype=jnp.float32) - 1 / 40
+    naive = float(jnp.linalg.norm(C @ K @ C - exact) / jnp.linalg.norm(exact))
+    guarded = float(jnp.linalg.norm(jac.centre().gram() - exact) / jnp.linalg.norm(exact))
+    stored = jac.plan().leaves
+    assert any(leaf.how == "outer" for leaf in stored)
+    assert guarded < 5e-3 < 1 < naive  # the rows themselves are good to 1e-7 / 1e-4
+
+
+def complex_model(p, x):
+    return jnp.sum(jnp.log(jnp.cosh(x @ p["W"] + p["b"])))
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("holomorphic", [False, True])
+def test_realify(mixed, holomorphic):
+    """Complex rows O as the real rows (Re O, Im O) on (Re θ, Im θ): K is the real form of O O†."""
+    params = {"W": normal(0, 4, 9, dtype=jnp.complex128), "b": normal(1, 9, dtype=jnp.complex128)}
+    if mixed:
+        params["b"] = params["b"].real
+    x = normal(2, 5, 4)
+    w = jax.random.uniform(KEY, (5,))
+    jac = jacobian(realify(complex_model, holomorphic=holomorphic), params, x)
+    assert jac.shape == (10, 2 * 36 + (9 if mixed else 18))
+
+    O = jax.vmap(jax.grad(complex_model, holomorphic=True), (None, 0))(  # noqa: E741
+        jax.tree.map(lambda a: a.astype(jnp.complex128), params), x
+    )
+    columns = []
+    for name in ("W", "b"):
+        o = O[name].reshape(5, -1)
+        columns.append(o)
+        if jnp.iscomplexobj(params[name]):
+            columns.append(1j * o)
+    O = jnp.concatenate(columns, axis=1)  # noqa: E741
+    J = jnp.stack([O.real, O.imag], axis=1).reshape(10, -1)
+    np.testing.assert_allclose(jac.dense(), J, atol=1e-12)
+    np.testing.assert_allclose(jac.gram(), J @ J.T, atol=1e-11)
+    np.testing.assert_allclose(jac.gram(block_size=2), J @ J.T, atol=1e-11)
+    weights = jnp.repeat(w, 2)[:, None]
+    centred = weighted_mean_removed(J, w, outputs=2)
+    np.testing.assert_allclose(jac.centre(w).gram(), centred @ centred.T, atol=1e-11)
+    np.testing.assert_allclose(jac.scale(w).gram(), (weights * J) @ (weights * J).T, atol=1e-11)
+
+    tangent = jax.tree.map(lambda p: jax.random.normal(KEY, p.shape, p.dtype), params)
+    u = normal(3, 10)
+    pulled = jac.rmv(u)
+    inner = sum(
+        float(jnp.vdot(a, b).real) for a, b in zip(*map(jax.tree.leaves, (pulled, tangent)), strict=True)
+    )
+    np.testing.assert_allclose(inner, jac.mv(tangent) @ u, rtol=1e-12)  # ⟨Jᵀu, φ⟩ = ⟨u, Jφ⟩
+    at = lambda h: jax.vmap(complex_model, (None, 0))(  # noqa: E731
+        jax.tree.map(lambda p, t: p + h * t, params, tangent), x
+    )
+    slope = realify(at(1e-6) - at(-1e-6)) / 2e-6
+    np.testing.assert_allclose(slope, jac.mv(tangent), rtol=0, atol=1e-7 * float(jnp.abs(slope).max()))
+
+
+def test_linearise():
+    x, y = normal(0, 6, 4), normal(1, 6)
+    lin = linearise(lambda p, xy: model(p, xy[0]) - xy[1], PARAMS, (x, y))
+    assert isinstance(lin, Linearisation)
+    np.testing.assert_allclose(lin.residual, jax.vmap(model, (None, 0))(PARAMS, x) - y, rtol=1e-14)
+    J = structured(6).dense()
+    assert lin.jacobian.shape == J.shape
+    np.testing.assert_allclose(
+        lin.jacobian.gram(),
+        jacobian(model, PARAMS, x).gram(),
+        rtol=0,
+        atol=1e-12 * float(jnp.abs(J).max()) ** 2,
+    )
+
+
+def test_lower_precision_factors_report_their_error():
+    x = normal(0, 30, 4)
+    exact = jacobian(model, PARAMS, x).gram()
+    low = jacobian(model, PARAMS, x, factor_dtype=jnp.float32)
+    K = low.gram()
+    assert K.dtype == jnp.float64
+    error = float(jnp.linalg.norm(K - exact) / jnp.linalg.norm(exact))
+    assert 1e-9 < error < 1e-6
+    measured = float(low.gram_error(KEY))
+    assert 1e-9 < measured < 1e-6
+    assert float(jacobian(model, PARAMS, x).gram_error(KEY)) < 1e-14
+    np.testing.assert_allclose(low.mv(PARAMS), jacobian(model, PARAMS, x).mv(PARAMS), rtol=1e-12)
+    single = jax.tree.map(lambda a: a.astype(jnp.float32), (PARAMS, x))
+    assert jacobian(model, *single).gram().dtype == jnp.float32
+    assert jacobian(model, *single, gram_dtype=jnp.float64).gram().dtype == jnp.float64
+
+
+def test_under_jit_scan_vmap_and_grad():
+    x = normal(0, 5, 4)
+
+    def trace_of_gram(p):
+        return jnp.trace(jacobian(model, p, x).gram())
+
+    def dense_trace(p):
+        rows = jax.vmap(jax.grad(model), (None, 0))(p, x)
+        return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(rows))
+
+    np.testing.assert_allclose(jax.jit(trace_of_gram)(PARAMS), dense_trace(PARAMS), rtol=1e-13)
+    many = jax.tree.map(lambda a: jnp.stack([a, 2 * a, -a]), PARAMS)
+    np.testing.assert_allclose(jax.vmap(trace_of_gram)(many), jax.vmap(dense_trace)(many), rtol=1e-13)
+    _, scanned = jax.lax.scan(lambda c, p: (c, trace_of_gram(p)), 0, many)
+    np.testing.assert_allclose(scanned, jax.vmap(dense_trace)(many), rtol=1e-13)
+    for ours, theirs in zip(
+        *(jax.tree.leaves(jax.grad(f)(PARAMS)) for f in (trace_of_gram, dense_trace)), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-11)
+    blocked = lambda p: jnp.trace(jacobian(model, p, x, block_size=2).gram())  # noqa: E731
+    np.testing.assert_allclose(jax.vmap(blocked)(many), jax.vmap(dense_trace)(many), rtol=1e-13)
+
+
+def test_no_tracer_leaks_and_closures_over_tracers():
+    x = normal(0, 5, 4)
+
+    def step(p, shift):
+        jac = jacobian(lambda p, x: model(p, x + shift), p, x)  # the function closes over a traced value
+        return jac.gram() + jnp.outer(jac.mv(p), jac.mv(jac.rmv(jnp.ones(5))))
+
+    with jax.checking_leaks():
+        found = jax.jit(step)(PARAMS, 0.5)
+    J = jacobian(model, PARAMS, x + 0.5).dense()
+    wanted = J @ J.T + jnp.outer(J @ flat(PARAMS), J @ (J.T @ jnp.ones(5)))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11 * float(jnp.abs(wanted).max()))
+
+
+def test_compiles_once_for_each_shape():
+    traces = []
+
+    def counted(p, x):
+        traces.append(1)
+        return model(p, x)
+
+    for i in range(3):
+        jacobian(counted, PARAMS, normal(i, 5, 4)).gram()
+        if i == 0:
+            first = len(traces)
+    # Building the operator looks at the output's shape; the kernel is traced for the first shape only.
+    per_build = (len(traces) - first) / 2
+    assert per_build <= 1 < first
+    jacobian(counted, PARAMS, normal(0, 6, 4)).gram()
+    assert len(traces) > first + 2 * per_build
+
+
+def test_linearisation_crosses_jit():
+    x = normal(0, 5, 4)
+    lin = jax.jit(lambda p: linearise(model, p, x))(PARAMS)
+    np.testing.assert_allclose(lin.jacobian.gram(), jacobian(model, PARAMS, x).gram(), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda: jacobian(3, PARAMS, jnp.ones((2, 4))), TypeError, r"`fn` must be a function"),
+        (lambda: jacobian(model, {}, jnp.ones((2, 4))), ValueError, r"`params` must hold"),
+        (lambda: jacobian(model, PARAMS, ()), ValueError, r"`batch` must hold"),
+        (
+            lambda: jacobian(model, PARAMS, (jnp.ones((2, 4)), jnp.ones(3))),
+            ValueError,
+            r"`batch\[1\]` must have 2",
+        ),
+        (lambda: jacobian(model, PARAMS, jnp.ones(())), ValueError, r"at least one point"),
+        (lambda: structured(block_size=0), ValueError, r"`block_size` must be at least 1, got 0"),
+        (lambda: structured(memory_limit="12 parsecs"), ValueError, r"`memory_limit` must be bytes"),
+        (
+            lambda: structured(memory_limit=10).gram(),
+            ValueError,
+            r"`memory_limit` must be at least .* got 10 B",
+        ),
+        (lambda: structured(block_size=2, memory_limit="1GiB"), ValueError, r"either `block_size` or"),
+        (lambda: structured(fn=lambda p, x: (x[0], x[1])), TypeError, r"`fn` must return one array"),
+        (lambda: structured(fn=lambda p, x: 1j * model(p, x)), TypeError, r"sg.realify\(fn\) gives two real"),
+        (lambda: structured(fn=lambda p, x: jnp.zeros(0)), ValueError, r"at least one number"),
+        (lambda: structured(gram_dtype=jnp.int32), TypeError, r"`gram_dtype` must be a real"),
+        (lambda: structured().scale(jnp.ones(4)), ValueError, r"`weights` must have 6 entries"),
+        (lambda: structured().centre(jnp.ones(4)), ValueError, r"`weights` must have 6 entries"),
+        (lambda: structured().mv({"W": jnp.ones((4, 10))}), ValueError, r"`tangent` must have the tree"),
+        (lambda: structured().rmv(jnp.ones(4)), ValueError, r"`cotangent` must have one entry a row"),
+        (lambda: stack([]), ValueError, r"`blocks` must hold at least one"),
+        (lambda: stack([structured(), jnp.ones(3)]), TypeError, r"`blocks\[1\]` must be a Jacobian"),
+        (
+            lambda: stack([structured(), DenseJacobian(jnp.ones((2, 3)))]),
+            ValueError,
+            r"must have 60 parameters",
+        ),
+        (lambda: structured().cross(DenseJacobian(jnp.ones((2, 3)))), ValueError, r"`other` must have 60"),
+        (lambda: realify("a"), TypeError, r"`value` must be a function or an array"),
+        (lambda: structured().shard("all"), TypeError, r"`mesh` must be a jax.sharding.Mesh"),
+    ],
+)
+def test_errors_name_what_is_wrong(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,77 @@
+"""Rows over several devices: the same kernel and products as on one, to rounding."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+import sys
+sys.path.insert(0, {tests!r})
+import conftest
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from snapgrad.jacobian import jacobian, realify, stack
+
+devices = {devices}
+assert len(jax.devices()) == devices
+mesh = jax.make_mesh((devices,), ("points",))
+key = jax.random.key(0)
+params = {{"W": jax.random.normal(key, (4, 16)), "b": jnp.ones(16), "v": jax.random.normal(key, (16,))}}
+x, y = jax.random.normal(key, (4 * devices, 4)), jax.random.normal(key, (2 * devices, 4))
+model = lambda p, x: jnp.tanh(x @ p["W"] + p["b"]) @ p["v"]
+pair = lambda p, x: jnp.stack([model(p, x), jnp.sum(jnp.sin(x @ p["W"]))])
+
+
+def close(a, b):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * float(jnp.abs(b).max()))
+
+
+def compare(one, many):
+    K = many.gram()
+    close(K, one.gram())
+    assert not K.sharding.is_fully_replicated
+    close(many.mv(params), one.mv(params))
+    u = jax.random.normal(key, one.shape[:1])
+    close(ravel_pytree(many.rmv(u))[0], ravel_pytree(one.rmv(u))[0])
+    close(many.dense(), one.dense())
+
+
+a, b = jacobian(model, params, x), jacobian(pair, params, y)
+compare(a, a.shard(mesh))
+compare(b, b.shard(mesh))
+w = jax.random.uniform(key, (4 * devices,))
+one = stack([a.scale(w).centre(), b])
+many = stack([a.shard(mesh).scale(w).centre(), b.shard(mesh)])
+close(many.gram(), one.gram())
+close(jax.jit(lambda p: jacobian(model, p, x).shard(mesh).gram())(params), a.gram())
+
+single = jax.tree.map(lambda v: v.astype(jnp.float32), (params, 1 + 1e-4 * x))
+near = jacobian(model, *single)
+exact = jacobian(model, *jax.tree.map(lambda v: v.astype(jnp.float64), single)).centre().gram()
+error = jnp.linalg.norm(near.shard(mesh).centre().gram() - exact) / jnp.linalg.norm(exact)
+assert error < 5e-3, error
+
+text = jax.jit(lambda p: a.shard(mesh).gram()).lower(params).compile().as_text()
+assert "collective-permute" in text and "all-gather" not in text  # factors travel, rows do not
+
+try:
+    jacobian(model, params, x[:-1]).shard(mesh)
+except ValueError as e:
+    assert f"`mesh` has {{devices}} devices" in str(e)
+else:
+    raise AssertionError("an uneven share was accepted")
+print("same")
+"""
+
+
+@pytest.mark.parametrize("devices", [2, 5])
+def test_sharded_equals_one_device(devices):
+    env = dict(os.environ, XLA_FLAGS=f"--xla_force_host_platform_device_count={devices}", JAX_PLATFORMS="cpu")
+    code = CODE.format(devices=devices, tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and "same" in done.stdout, done.stderr[-3000:]

@@ -1,13 +1,17 @@
 """The estimators of β and γ: against enumeration, for bias, coverage and width."""
 
+import io
+
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 from snapgrad import theory
 from snapgrad.sampling import SquaredVolume
+from snapgrad.studies import constants
 from snapgrad.theory import exact
-from snapgrad.theory._estimate import Interval, _Draws, _largest, _Svs, _top, _Uniform
+from snapgrad.theory._estimate import Draws, Interval, _largest, _Svs, _top, _Uniform
 from snapgrad.theory._moments import Tilted, in_folds, projector, second_moment, squared_projector
 from snapgrad.theory._spectrum import spectrum
 
@@ -21,7 +25,7 @@ def matrix(m=12, n=5, seed=0, decay=1.0):
 
 
 def covers(interval, value):
-    return interval.low <= value <= interval.high
+    return interval.low * (1 - 1e-9) <= value <= interval.high * (1 + 1e-9)
 
 
 # What one draw stands for --------------------------------------------------------------------------------
@@ -57,9 +61,8 @@ def test_tilted_weights_are_the_ratio_of_the_laws(lam):
     spec = spectrum(J)
     for k in (1, 2, 4):
         tilted = Tilted(spec, k, lam)
-        law = SquaredVolume.from_matrix(tilted.matrix, sample_size=k, damping=lam)
         sets = exact.all_subsets(7, k)
-        q = np.exp(np.asarray(law.log_prob(sets)))
+        q = exact.probabilities(spectrum(tilted.matrix), sets, lam, "svs")
         P_half = np.diag(
             np.asarray(spec.V).T
             @ np.asarray(theory.expected_projector(J, sample_size=k, damping=lam))
@@ -70,7 +73,6 @@ def test_tilted_weights_are_the_ratio_of_the_laws(lam):
             w * squared_projector(spec, P_half, S[None], lam, tilted.tilt, tilted.log_scale)
             for S, w in zip(sets, q, strict=True)
         )
-        assert q.sum() == pytest.approx(1, rel=1e-9)
         assert np.linalg.norm(B, 2) == pytest.approx(
             exact.constants(J, sample_size=k, damping=lam).beta, rel=1e-8
         )
@@ -104,7 +106,7 @@ def test_interval_of_a_norm_covers_it_and_its_ends_have_the_right_bias():
 
 def test_later_draws_extend_earlier_ones():
     J = matrix()
-    draws = _Draws(SquaredVolume.from_matrix(J, sample_size=3, damping=0.1), KEY)
+    draws = Draws(SquaredVolume.from_matrix(J, sample_size=3, damping=0.1), KEY)
     np.testing.assert_array_equal(draws(0, 1500)[400:1100], draws(400, 1100))
     parts, more = in_folds(draws(0, 500)), in_folds(draws(0, 1000))
     np.testing.assert_array_equal(parts, more[:, :50])
@@ -119,12 +121,12 @@ def test_svs_intervals_cover_the_exact_value(kind, lam):
     J = matrix()
     spec, k = spectrum(J), 3
     want = getattr(exact.constants(J, sample_size=k, damping=lam), kind)
-    intervals = [_Svs(J, spec, k, lam, kind, jax.random.key(seed))(500) for seed in range(40)]
+    intervals = [_Svs(J, spec, k, lam, kind, jax.random.key(seed))(300) for seed in range(40)]
     assert sum(covers(interval, want) for interval in intervals) >= 36
     estimates = [interval.estimate for interval in intervals]
     spread = np.std(estimates, ddof=1)
     assert abs(np.mean(estimates) - want) < 4 * spread / np.sqrt(40)
-    assert spread < 0.1 * want
+    assert spread < 0.15 * want
 
 
 def test_looks_continue_one_another():
@@ -144,6 +146,22 @@ def test_uniform_intervals_cover_the_exact_value(kind):
     intervals = [_Uniform(spec, k, lam, kind, jax.random.key(seed))(1000) for seed in range(6)]
     assert all(covers(interval, want) for interval in intervals)
     assert all(interval.relative_width < 0.5 for interval in intervals)
+
+
+@pytest.mark.parametrize(
+    "function", [theory.expected_projector, theory.preconditioner, theory.expected_weight]
+)
+def test_uniform_expectations(function):
+    J = matrix()
+    args = {"damping": 0.05, "sampling": "uniform"}
+    for k in (2, 6):
+        want = getattr(exact.constants(J, sample_size=k, **args), function.__name__)
+        mean, error = function(J, sample_size=k, **args)  # 66 and 924 sets: enumerated
+        np.testing.assert_allclose(mean, want, rtol=1e-9, atol=1e-11)
+        assert not np.any(error)
+        mean, error = function(J, sample_size=k, key=KEY, num_samples=60, **args)
+        z = np.abs(np.asarray(mean - want))[np.asarray(error) > 0] / np.asarray(error)[np.asarray(error) > 0]
+        assert 0.3 < np.sqrt(np.mean(z**2)) < 2.0
 
 
 def test_budget_and_tolerance_are_kept():
@@ -256,3 +274,47 @@ def test_rates_refuse_what_they_are_not_stated_for():
         theory.momentum(alpha=2.0, beta=3.0)
     with pytest.raises(ValueError, match="`curvature` must be"):
         theory.step_size("ngd", curvature=(2.0, 1.0))
+
+
+# The table and the picture of `snapgrad theory` ----------------------------------------------------------
+
+
+def test_table_of_a_named_spectrum():
+    rows = constants.theory_table([1, 2, 5], spectrum="flat", num_rows=40, num_params=8, rtol=0.5)
+    for row in rows:
+        k = row.sample_size
+        assert row.alpha.estimate == pytest.approx(k / 8)
+        assert covers(row.gamma, 8 / (9 - k))
+        assert covers(row.sng, k / 8 / row.gamma.estimate)
+        want = np.sqrt(row.alpha.estimate / row.beta.estimate) / row.gamma.estimate
+        assert row.spring.estimate == pytest.approx(want) and covers(row.spring, want)
+    records = constants.as_records(rows)
+    assert [r["sample_size"] for r in records] == [1, 2, 5] and records[0]["gamma_low"] == pytest.approx(1)
+    text = io.StringIO()
+    Console(file=text, width=200).print(constants.render(rows))
+    assert "√(α/β)/γ" in text.getvalue() and " 0.625 " in text.getvalue()
+
+
+def test_picture_is_written_whole_and_reproducibly(tmp_path):
+    rows = constants.theory_table([1, 2], matrix=matrix())
+    for suffix, start in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
+        first, second = (constants.draw(rows, tmp_path / f"{name}{suffix}").read_bytes() for name in "ab")
+        assert first.startswith(start) and first == second
+    assert {path.name for path in tmp_path.iterdir()} == {"a.svg", "b.svg", "a.png", "b.png"}
+    with pytest.raises(ValueError, match="`path` must end in"):
+        constants.draw(rows, tmp_path / "a.gif")
+
+
+def test_matrix_files(tmp_path):
+    path = tmp_path / "J.npy"
+    np.save(path, matrix())
+    rows = constants.theory_table([2], matrix=path)
+    assert rows[0].gamma.estimate == pytest.approx(exact.constants(matrix(), sample_size=2).gamma)
+    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="`matrix` must be a readable"):
+        constants.load_matrix(path)
+    np.save(path, np.ones(3))
+    with pytest.raises(ValueError, match="`matrix` must hold one real matrix"):
+        constants.load_matrix(path)
+    with pytest.raises(ValueError, match="`sample_sizes` must hold at least one"):
+        constants.theory_table([])

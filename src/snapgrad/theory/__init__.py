@@ -3,13 +3,14 @@
 from . import exact as exact
 from ._bounds import Bounds as Bounds
 from ._bounds import bounds as bounds
-from ._constants import expected_projector as expected_projector
-from ._constants import expected_weight as expected_weight
-from ._constants import preconditioner as preconditioner
 from ._estimate import Interval as Interval
 from ._estimate import alpha as alpha
 from ._estimate import beta as beta
 from ._estimate import gamma as gamma
+from ._expectations import MatrixEstimate as MatrixEstimate
+from ._expectations import expected_projector as expected_projector
+from ._expectations import expected_weight as expected_weight
+from ._expectations import preconditioner as preconditioner
 from ._rates import Rate as Rate
 from ._rates import Statement as Statement
 from ._rates import momentum as momentum

@@ -27,7 +27,7 @@ from ._constants import alpha_svs, ratios
 from ._moments import FOLDS, Tilted, in_folds, projector, second_moment, squared_projector
 from ._spectrum import Sampling, Spectrum, check_sample, psd_power, spectrum
 
-_ENUMERATE = 8_000  # sets of rows that are enumerated rather than drawn
+ENUMERATE = 8_000  # sets of rows that are enumerated rather than drawn
 _CHUNK = 512  # draws a call of the sampler
 _ERRORS = 3.25  # standard errors on either side: 99 % of Student's t over ten folds
 _BUDGET = {"alpha": (2_000, 256_000), "beta": (2_000, 256_000), "gamma": (500, 32_000)}
@@ -175,7 +175,7 @@ def _estimate(
     if num_samples is not None:
         first = most = -(-positive_int("num_samples", num_samples) // FOLDS) * FOLDS  # equal folds
     m, less = spec.num_rows, 1 if sampling == "svs" else 0
-    if math.comb(m, k - less) <= min(most, _ENUMERATE):
+    if math.comb(m, k - less) <= min(most, ENUMERATE):
         return _enumerated(J, spec, k, lam, sampling, kind)
     if key is None:
         raise ValueError(f"`key` must be given: {kind} for {k} of {m} rows needs random draws.")
@@ -219,7 +219,7 @@ class _Svs:
         self.D = ratios(spec, k, lam).leading
         self.tilted = Tilted(spec, k, lam) if kind == "beta" else None
         matrix = J if self.tilted is None else self.tilted.matrix
-        self.draws = _Draws(SquaredVolume.from_matrix(matrix, sample_size=k, damping=lam), key)
+        self.draws = Draws(SquaredVolume.from_matrix(matrix, sample_size=k, damping=lam), key)
         self.folds, self.count = None, 0
 
     def __call__(self, count: int) -> Interval:
@@ -243,7 +243,7 @@ class _Uniform:
     def __init__(self, spec: Spectrum, k: int, lam: float, kind: Kind, key: PRNGKeyArray):
         self.spec, self.lam, self.kind = spec, lam, kind
         keys = jax.random.split(key)
-        self.draws, self.more = (_Draws(Uniform(spec.num_rows, sample_size=k), key) for key in keys)
+        self.draws, self.more = (Draws(Uniform(spec.num_rows, sample_size=k), key) for key in keys)
 
     def __call__(self, count: int) -> Interval:
         spec, lam = self.spec, self.lam
@@ -311,7 +311,7 @@ def _top(
     return float(w[0]), Q[:, 0]
 
 
-class _Draws:
+class Draws:
     """`draws(i, j)`: the i-th to (j−1)-th sets of rows of one endless sequence, rows in random order."""
 
     def __init__(self, sampler: SquaredVolume | Uniform, key: PRNGKeyArray):

@@ -81,10 +81,9 @@ def constants(
 
     Z, sigma, V, tiny = spec.rows, spec.sigma, spec.V, spec.tiny
     e, m = spec.rank, spec.num_rows
-    P_bar, W_bar = np.zeros((e, e)), np.zeros((m, m))
-    for S, weight, F, inverse in _solved(spec, subsets, p, lam):
-        P_bar += np.einsum("s,sek,skf->ef", weight, F, Z[S], optimize=True)
-        _scatter(W_bar, S, weight, inverse)
+    P_bar = np.zeros((e, e))
+    for S, weight_S, F, _ in _solved(spec, subsets, p, lam):
+        P_bar += np.einsum("s,sek,skf->ef", weight_S, F, Z[S], optimize=True)
 
     W_tilde = P_bar / np.outer(sigma, sigma)
     W_pinv, P_pinv, P_half = (
@@ -93,16 +92,16 @@ def constants(
         psd_power(P_bar, -0.5, tiny),
     )
     X, PPP = np.zeros((m, m)), np.zeros((e, e))
-    for S, weight, F, _ in _solved(spec, subsets, p, lam):
-        _scatter(X, S, weight, np.swapaxes(F, 1, 2) @ (W_pinv @ F))
+    for S, weight_S, F, _ in _solved(spec, subsets, p, lam):
+        _scatter(X, S, weight_S, np.swapaxes(F, 1, 2) @ (W_pinv @ F))
         inner = F @ (Z[S] @ (P_pinv @ F))
-        PPP += np.einsum("s,sek,skf->ef", weight, inner, Z[S], optimize=True)
+        PPP += np.einsum("s,sek,skf->ef", weight_S, inner, Z[S], optimize=True)
 
     return Constants(
         subsets=as_jax(subsets),
         probabilities=as_jax(p),
         expected_projector=as_jax(V @ P_bar @ V.T),
-        expected_weight=as_jax(W_bar),
+        expected_weight=as_jax(weight(spec, subsets, p, lam)),
         preconditioner=as_jax(V @ W_tilde @ V.T),
         second_moment=as_jax(X),
         alpha=smallest_positive(P_bar, tiny),
@@ -135,6 +134,17 @@ def probabilities(
             f"those of {type(sampling).__name__} sum to {p.sum():.6g}."
         )
     return p / p.sum()
+
+
+def weight(
+    spec: Spectrum, subsets: Int[np.ndarray, "N k"], p: Float[np.ndarray, " N"] | None, lam: float
+) -> Float[np.ndarray, "m m"]:
+    """Σ_S p(S) I_Sᵀ (J_S J_Sᵀ + λI)⁺ I_S; the plain mean without `p`."""
+    p = np.full(len(subsets), 1 / len(subsets)) if p is None else p
+    out = np.zeros((spec.num_rows, spec.num_rows))
+    for S, weight_S, _, inverse in _solved(spec, subsets, p, lam):
+        _scatter(out, S, weight_S, inverse)
+    return out
 
 
 def singular_values(

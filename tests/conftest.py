@@ -1,6 +1,7 @@
 """Strict numerics for every test: float64, no silent rank promotion, run-time shape checks."""
 
 import os
+from pathlib import Path
 
 # jaxlib runs batched LAPACK calls on its own thread pool and waits for them there: on two cores, two such
 # calls at once wait for each other for ever. More threads than cores keep one free.
@@ -11,6 +12,9 @@ import jax  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Most of the time of these tests is compilation: keep it between runs.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 from jaxtyping import install_import_hook  # noqa: E402
 

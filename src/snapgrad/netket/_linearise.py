@@ -1,0 +1,207 @@
+"""From a variational state and a Hamiltonian to the residual and the rows that methods understand."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Inexact, Num
+
+from .._checks import one_of, real_scalar
+from .._contracts import AbstractJacobian, Linearisation, Params
+from ..jacobian import jacobian, realify
+from ._local import Configurations, apply_function, check_state, configurations
+
+Mode: TypeAlias = Literal["real", "complex"]
+
+
+class LogPsi(eqx.Module):
+    """θ, σ ↦ log ψ_θ(σ) for one configuration, or its real part."""
+
+    apply: Callable = eqx.field(static=True)
+    model_state: Any
+    real: bool = eqx.field(static=True)
+
+    def __call__(self, params: Params, sample: Num[Array, " sites"]) -> Inexact[Array, ""]:
+        """The amplitude's logarithm."""
+        out = self.apply({"params": params, **self.model_state}, sample[None])[0]
+        return out.real if self.real else out
+
+
+class Settings(NamedTuple):
+    """How the rows are made; hashable, so that a compiled step depends on it."""
+
+    mode: Mode
+    holomorphic: bool
+    block_size: int | None
+    memory_limit: int | None
+    precision: str
+    factor_dtype: Any
+    gram_dtype: Any
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of `sg.jacobian`."""
+        return {name: getattr(self, name) for name in self._fields[2:]}
+
+
+class LiftedJacobian(AbstractJacobian):
+    """Centred rows √w_i (J_i − wᵀJ) whose kernel is made definite where it vanishes.
+
+    √w is orthogonal to these rows, to those of the real and of the imaginary parts each on its own. The
+    residual and J φ are orthogonal to it as well, so K may be given any eigenvalue there and the step
+    stays the same; `gram` gives it `lift` times the mean of K's diagonal. Small damping then meets one
+    (or two) zero eigenvalues less, which rounding would make negative.
+    """
+
+    inner: AbstractJacobian
+    root: Float[Array, " p"]
+    lift: Float[Array, ""]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`."""
+        return self.inner.shape
+
+    def gram(self) -> Float[Array, "k k"]:
+        """J Jᵀ + ν √w √wᵀ, for each output."""
+        K = self.inner.gram()
+        outputs = K.shape[0] // self.root.size
+        null = (self.lift * jnp.mean(jnp.diagonal(K))).astype(K.dtype) * jnp.outer(self.root, self.root)
+        block = jnp.eye(outputs, dtype=K.dtype)
+        return K + (null[:, None, :, None] * block[None, :, None, :]).reshape(K.shape)
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """J φ."""
+        return self.inner.mv(tangent)
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Jᵀ u."""
+        return self.inner.rmv(cotangent)
+
+    def dense(self) -> Float[Array, "k n"]:
+        """J as a matrix."""
+        return self.inner.dense()
+
+
+def linearise(
+    variational_state: Any,
+    hamiltonian: Any,
+    *,
+    weights: Any = None,
+    mode: Mode | None = None,
+    holomorphic: bool = False,
+    lift: Any = 0.0,
+    block_size: int | None = None,
+    memory_limit: int | str | None = None,
+    precision: str = "highest",
+    factor_dtype: Any = None,
+    gram_dtype: Any = None,
+) -> Linearisation:
+    """Residual 2(E_loc − ⟨E⟩)√w and centred rows √w ∂log ψ, on the state's current configurations.
+
+    w = 1/k for Monte Carlo samples, |ψ|² for a full-summation state. J Jᵀ is then the kernel, Jᵀ J the
+    quantum geometric tensor and Jᵀ r the gradient of the energy. Parameters may be real, complex or both;
+    the gradient of a complex one is ∂E/∂x + i ∂E/∂y, as in NetKet.
+
+    **Arguments:**
+
+    - `variational_state`: a `netket.vqs.MCState` or `FullSumState`.
+    - `hamiltonian`: a Hermitian NetKet operator.
+    - `weights`: of the samples, where they were not drawn from |ψ|²; any positive scale.
+    - `mode`: `"complex"` gives two rows a configuration, for the real and imaginary part; `"real"` leaves
+      the phase out. By default as the output of the model is.
+    - `holomorphic`: states that log ψ is holomorphic in parameters that are all complex: one backward
+      pass then serves both rows. Checked at the current parameters.
+    - `lift`: see `LiftedJacobian`; 0 leaves the kernel as it is.
+    - `memory_limit`: bytes, or text such as `"2GiB"`, for the kernel as well as for the local energies.
+    - `block_size`, `precision`, `factor_dtype`, `gram_dtype`: as in `sg.jacobian`.
+
+    ```python
+    lin = snapgrad.netket.linearise(vstate, hamiltonian)
+    direction, state = sg.Spring(1e-3, 0.9).direction(lin, state)
+    ```
+    """
+    check_state(variational_state, hamiltonian)
+    settings = make_settings(
+        variational_state, mode, holomorphic, block_size, memory_limit, precision, factor_dtype, gram_dtype
+    )
+    found = configurations(variational_state, hamiltonian, weights, settings.memory_limit)
+    lift = real_scalar("lift", lift, low=0)
+    log_psi = log_psi_of(variational_state, settings)
+    return rows(log_psi, variational_state.parameters, found, settings, lift)
+
+
+def rows(
+    log_psi: LogPsi, params: Params, found: Configurations, settings: Settings, lift: Float[Array, ""]
+) -> Linearisation:
+    """The linearisation on given configurations; may be compiled."""
+    w = found.weights
+    equal = jnp.full(found.local.shape, 1 / found.local.size, found.local.real.dtype)
+    root = jnp.sqrt(equal if w is None else w)
+    mean = jnp.sum(root**2 * found.local)
+    residual = 2 * root * (found.local - mean)
+    jac = log_psi_jacobian(log_psi, params, found.samples, settings)
+    # With equal weights the two commute, and scaling first costs nothing.
+    jac = jac.scale(root[0]).centre() if w is None else jac.centre(w).scale(root)
+    residual = residual.real if settings.mode == "real" else realify(residual)
+    return Linearisation(residual, LiftedJacobian(jac, root, lift))
+
+
+def log_psi_jacobian(log_psi: LogPsi, params: Params, samples: Num[Array, "k sites"], settings: Settings):
+    """∂ log ψ/∂θ at every configuration, neither centred nor weighted."""
+    fn = log_psi if settings.mode == "real" else realify(log_psi, holomorphic=settings.holomorphic)
+    return jacobian(fn, params, samples, **settings.options)
+
+
+def log_psi_of(vstate: Any, settings: Settings) -> LogPsi:
+    """The model of a state."""
+    return LogPsi(apply_function(vstate), dict(vstate.model_state), settings.mode == "real")
+
+
+def make_settings(
+    vstate: Any,
+    mode: Mode | None,
+    holomorphic: bool,
+    block_size: int | None,
+    memory_limit: int | str | None,
+    precision: str,
+    factor_dtype: Any,
+    gram_dtype: Any,
+) -> Settings:
+    """Checked settings, with defaults that depend on the state filled in."""
+    few = jnp.asarray(vstate.hilbert.random_state(jax.random.key(0), 3))
+    if mode is None:
+        out = jax.eval_shape(apply_function(vstate), vstate.variables, few)
+        mode = "complex" if jnp.issubdtype(out.dtype, jnp.complexfloating) else "real"
+    one_of("mode", mode, ("real", "complex"))
+    if holomorphic:
+        _check_holomorphic(vstate, few, mode)
+    settings = Settings(mode, holomorphic, block_size, None, precision, factor_dtype, gram_dtype)
+    options = {**settings.options, "memory_limit": memory_limit}
+    # Checks every option, and reads the limit as a number of bytes.
+    jac = jacobian(lambda p, x: jnp.sum(x), jnp.zeros(1), few.astype(jnp.result_type(float)), **options)
+    return settings._replace(memory_limit=jac.options.memory_limit)
+
+
+def _check_holomorphic(vstate: Any, samples: Num[Array, "k sites"], mode: Mode) -> None:
+    params = vstate.parameters
+    if mode != "complex" or not all(map(jnp.iscomplexobj, jax.tree.leaves(params))):
+        raise ValueError("`holomorphic` needs mode='complex' and parameters that are all complex.")
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    tangent = [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, leaves, strict=True)]
+
+    def push(factor: complex) -> Inexact[Array, " k"]:
+        along = jax.tree.unflatten(tree, [(factor * t).astype(t.dtype) for t in tangent])
+        apply = lambda p: apply_function(vstate)({"params": p, **vstate.model_state}, samples)  # noqa: E731
+        return jax.jvp(apply, (params,), (along,))[1]
+
+    real, imaginary = push(1), push(1j)
+    error = jnp.linalg.norm(imaginary - 1j * real) / jnp.linalg.norm(real)
+    if not bool(error < jnp.sqrt(jnp.finfo(real.dtype).eps)):
+        raise ValueError(
+            f"`holomorphic` is True, but log ψ is not holomorphic at these parameters: its derivatives "
+            f"along x and along y differ by {float(error):.1e} from the Cauchy–Riemann equations."
+        )

@@ -1,0 +1,60 @@
+"""Complex parameters as pairs of real ones, for solves in parameter space."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from .._contracts import AbstractJacobian, Params
+
+
+class RealPairs(AbstractJacobian):
+    """The same rows, with each complex leaf of the parameters given as a tuple (Re, Im)."""
+
+    inner: AbstractJacobian
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`."""
+        return self.inner.shape
+
+    def gram(self) -> Float[Array, "k k"]:
+        """J Jᵀ."""
+        return self.inner.gram()
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """J φ."""
+        return self.inner.mv(from_pairs(tangent))
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Jᵀ u."""
+        return to_pairs(self.inner.rmv(cotangent))
+
+    def dense(self) -> Float[Array, "k n"]:
+        """J as a matrix; a leaf's real columns come before its imaginary ones, as in a pair."""
+        return self.inner.dense()
+
+
+class Pair(tuple):
+    """(Re, Im) of one leaf; a type of its own, which no model uses."""
+
+    __slots__ = ()
+
+
+jax.tree_util.register_pytree_node(Pair, lambda pair: (tuple(pair), None), lambda _, parts: Pair(parts))
+
+
+def to_pairs(params: Params) -> Params:
+    """Each complex leaf as a `Pair`."""
+    return jax.tree.map(lambda x: Pair((x.real, x.imag)) if jnp.iscomplexobj(x) else x, params)
+
+
+def from_pairs(pairs: Params) -> Params:
+    """The inverse of `to_pairs`."""
+
+    def join(x: Any) -> Array:
+        return lax.complex(*x) if isinstance(x, Pair) else x
+
+    return jax.tree.map(join, pairs, is_leaf=lambda x: isinstance(x, Pair))

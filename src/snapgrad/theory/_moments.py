@@ -46,8 +46,11 @@ def second_moment(
     weights: Float[np.ndarray, " N"] | None = None,
 ) -> Float[np.ndarray, "m m"]:
     """X with M for W̃⁺: the mean over draws of S less one row or, with `weights` P'(R), the sum over all R."""
+    if M.ndim == 2:  # a rotation of the basis makes M diagonal and changes nothing else
+        M, Q = np.linalg.eigh(M)
+        spec = spec._replace(rows=spec.rows @ Q, V=spec.V @ Q)
     Z, k = spec.rows, sets.shape[1] + 1
-    squares = _dots(Z, Z)
+    squares, forms = _dots(Z, Z), np.stack([np.ones(spec.rank), M], axis=1)
     rho = math.exp(log_esp_ratio(spec, k, lam)) if weights is not None and sampling == "svs" else None
     out, diagonal = np.zeros((len(Z), len(Z))), np.zeros(len(Z))
     for index, R in enumerate(sets):
@@ -58,20 +61,22 @@ def second_moment(
         a = (coordinates * (s * inverse)) @ left.T
         v = Z - (coordinates * (s**2 * inverse)) @ right
         aa = _dots(a, a)
-        schur = _dots(v, v) + lam * (1 + aa)
+        square, h = ((v * v) @ forms).T
+        schur = square + lam * (1 + aa)
         dependent = schur <= spec.tiny**2 * squares
-        schur[dependent] = 0.0
-        u = v / np.where(dependent, 1.0, schur)[:, None]
-        u[dependent] = (a[dependent] @ F.T) / (1 + aa[dependent])[:, None]
+        if dependent.any():
+            v[dependent] = (a[dependent] @ F.T) / (1 + aa[dependent])[:, None]
+            h[dependent] = (v[dependent] ** 2) @ M
+            schur[dependent] = 0.0
+        scale = 1 / np.where(dependent, 1.0, schur)  # u = scale · v
+        h = scale**2 * h
 
         c = schur.copy() if sampling == "svs" else np.ones(len(Z))
         c[R] = 0.0
         c *= k / c.sum() if rho is None else rho
         c *= 1 / len(sets) if weights is None else weights[index]
-        Mu = u * M if M.ndim == 1 else u @ M
-        h = _dots(u, Mu)
         diagonal += c * h
-        out[R] += (c[:, None] * (Mu @ F - a * h[:, None])).T
+        out[R] += (c[:, None] * (scale[:, None] * (v @ (M[:, None] * F)) - a * h[:, None])).T
     return (out + out.T) / 2 + np.diag(diagonal)
 
 

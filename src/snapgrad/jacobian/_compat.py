@@ -46,6 +46,20 @@ def called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
+def loop_body(eqn: JaxprEqn) -> ClosedJaxpr:
+    """The program of one step of a `scan`."""
+    body = eqn.params["jaxpr"]
+    return body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
+
+
+def loop_split(eqn: JaxprEqn) -> tuple[int, int]:
+    """How many of a `scan`'s operands are constant, and how many are carried."""
+    if "num_consts" in eqn.params:
+        return eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carry, _ = eqn.params["ft_in"].unpack()
+    return len(list(consts)), len(list(carry))
+
+
 def is_recomputation(eqn: JaxprEqn) -> bool:
     """Whether XLA must not merge this call with an earlier one: the backward pass of `jax.checkpoint`."""
     params = eqn.params

@@ -225,7 +225,7 @@ def _peel_concatenate(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Te
 def _peel_loop(program: Program, eqn: JaxprEqn, atom: Any, trail: _Trail) -> list[Term]:
     """Stacked outputs of a loop keep its steps apart; a carry that only adds up sums over them."""
     index, position = program.producer[atom], _position(eqn, atom)
-    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carry = compat.loop_split(eqn)
     body, length = program.loop(index), eqn.params["length"]
     out = body.jaxpr.outvars[position]
     if position >= carry:

@@ -78,7 +78,7 @@ class Program:
     def loop(self, index: int) -> "Program":
         """The body of the `scan` at this equation, as a program of its own."""
         if index not in self.loops:
-            self.loops[index] = Program(self.eqns[index].params["jaxpr"], (*self.path, index))
+            self.loops[index] = Program(compat.loop_body(self.eqns[index]), (*self.path, index))
         return self.loops[index]
 
     def consumers(self, var: Var) -> int:
@@ -96,7 +96,7 @@ class Program:
                 self.marked |= {var for var, mark in zip(eqn.outvars, outs, strict=True) if mark}
 
     def _mark_loop(self, index: int, marks: list[bool]) -> list[bool]:
-        body, (consts, carry) = self.loops[index], _loop_split(self.eqns[index])
+        body, (consts, carry) = self.loops[index], compat.loop_split(self.eqns[index])
         while True:  # a carry may spread the mark to others: at most one round each
             body.mark(marks)
             outs = [isinstance(v, Var) and v in body.marked for v in body.jaxpr.outvars]
@@ -199,7 +199,7 @@ def _run_loop(
     eqn: JaxprEqn, body: Program, values: list[Any], keep: list[bool]
 ) -> tuple[list[Any], Captured]:
     """A `scan` that also stacks what is wanted from its body, without the sums nobody reads."""
-    consts, carry = _loop_split(eqn)
+    consts, carry = compat.loop_split(eqn)
     outvars = body.jaxpr.outvars
     idle = {i for i in body.sums if not keep[i]}
     outputs = [
@@ -222,10 +222,6 @@ def _run_loop(
     )
     ys = iter(ys)
     return [*state, *(next(ys) if k else None for k in keep[carry:])], captured
-
-
-def _loop_split(eqn: JaxprEqn) -> tuple[int, int]:
-    return eqn.params["num_consts"], eqn.params["num_carry"]
 
 
 def _arguments(closed: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:

@@ -13,6 +13,7 @@ import scipy.stats
 
 import snapgrad as sg
 from snapgrad.sampling import AdaptiveSquaredVolume, SquaredVolume
+from snapgrad.sampling._squared_volume import _invert
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 GOLDEN_J = np.array(GOLDEN["J"], dtype=float)
@@ -212,6 +213,20 @@ def test_many_rows_at_once():
         rows = np.asarray(sampler.sample(jax.random.key(12), (4,)))
         assert all(len(set(S)) == 200 for S in rows.tolist())
         assert np.all(np.isfinite(sampler.log_prob(rows)))
+
+
+def test_inverse_cdf_search():
+    """For every size around the powers of four, including rows of no weight."""
+    rng = np.random.default_rng(12)
+    for m in (1, 2, 3, 4, 5, 15, 16, 17, 64, 65, 1000):
+        weights = rng.exponential(size=(2, m)) * (rng.random((2, m)) < 0.7)
+        weights[:, rng.integers(m)] += 1
+        cdf, u, columns = np.cumsum(weights, axis=1), rng.random(200), rng.integers(0, 2, 200)
+        found = jax.vmap(_invert, (None, 0, 0))(jnp.asarray(cdf), jnp.asarray(columns), jnp.asarray(u))
+        wanted = [
+            np.searchsorted(cdf[c], x * cdf[c, -1], side="right") for c, x in zip(columns, u, strict=True)
+        ]
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_float32():

@@ -332,20 +332,16 @@ def _choose_rows(
 
 
 def _invert(cdf: Float[Array, "e m"], column: Int[Array, ""], u: Float[Array, ""]) -> Int[Array, ""]:
-    """The first row at which an unnormalised cdf exceeds the fraction u of its total, by bisection."""
-    last = cdf.shape[1] - 1
-    target = u * cdf[column, last]
-
-    def halve(
-        _: Any, bracket: tuple[Int[Array, ""], Int[Array, ""]]
-    ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        low, high = bracket
-        middle = (low + high) // 2
-        beyond = cdf[column, middle] > target
-        return jnp.where(beyond, low, middle + 1), jnp.where(beyond, middle, high)
-
-    start = (jnp.zeros((), int), jnp.full((), last))
-    return jax.lax.fori_loop(0, last.bit_length(), halve, start)[0]
+    """The first row at which an unnormalised cdf exceeds the fraction u of its total, by four-way search."""
+    m = cdf.shape[1]
+    target = u * cdf[column, m - 1]
+    row = jnp.zeros((), int)
+    width = 4 ** ((m - 1).bit_length() // 2)
+    while width:  # unrolled: a loop for its own sake costs more than the few comparisons
+        ends = jnp.minimum(row + width * jnp.arange(1, 4), m) - 1
+        row = row + width * jnp.sum(cdf[column, ends] <= target)
+        width //= 4
+    return jnp.minimum(row, m - 1)
 
 
 def _fill(bits: UInt[Array, " k"], rows: Int[Array, " k"], count: Int[Array, ""], m: int) -> Int[Array, " k"]:

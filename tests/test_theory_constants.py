@@ -213,7 +213,7 @@ def gamma_of_all_pairs(J):
 
 
 def test_gamma_of_the_ensemble_at_two_rows():
-    """Where the plug-in norm of 2·10⁴ draws is off by about two, the interval is within 5 %."""
+    """Where the plug-in norm of 2·10⁴ draws is off by more than two, the interval is within 5 %."""
     J = ensemble()
     want = gamma_of_all_pairs(J)
     assert 1.9 < want < 2.0
@@ -222,7 +222,7 @@ def test_gamma_of_the_ensemble_at_two_rows():
     assert enumerated.estimate == pytest.approx(want, rel=1e-8)
 
     look = _Svs(J, spectrum(J), 2, 0.0, "gamma", KEY)
-    drawn = look(12_000)
+    drawn = look(4_000)
     assert covers(drawn, want) and drawn.relative_width < 0.05
 
     pairs = look.draws(0, 20_000)
@@ -231,7 +231,7 @@ def test_gamma_of_the_ensemble_at_two_rows():
     F = np.linalg.solve(K, J[pairs])
     X = np.zeros((1000, 1000))
     np.add.at(X, (pairs[:, :, None], pairs[:, None, :]), F @ W_pinv @ np.swapaxes(F, 1, 2) / len(pairs))
-    assert _top(X)[0] > 1.5 * want
+    assert _top(X)[0] > 2 * want
 
 
 def test_beta_of_the_ensemble_at_two_rows():

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 INK = "#262626"
@@ -53,6 +53,21 @@ def render(draws: Sequence[Draw], name: str, size: tuple[float, float] = (4.7, 3
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": "snapgrad"})
     return out.getvalue()
+
+
+def ticks(ax: Any, values: Iterable[float]) -> None:
+    """Marks exactly these values on the horizontal axis, as plain numbers."""
+    values = list(values)
+    ax.set_xticks(values, [f"{value:g}" for value in values])
+    ax.minorticks_off()
+
+
+def shades(count: int) -> list[str]:
+    """Colours from dark to light for an ordered family of curves, all visible on white and on black."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colormaps["viridis"](0.1 + 0.75 * i / max(1, count - 1))) for i in range(count)]
 
 
 def standalone(svg: str) -> str:

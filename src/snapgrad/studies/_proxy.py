@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ._study import Arrays, Data, Panel, Tick
+from ._study import Arrays, Claim, Data, Panel, Tick
 from ._sweep import Algorithm, Instance, Run, final_error, sweep
 
 ALGORITHMS = tuple(name for name in get_args(Algorithm) if not name.startswith("spring"))
@@ -109,13 +109,62 @@ def at(data: Data, algorithm: str, kind: str, value: float) -> np.ndarray:
     return error[int(np.argmin(np.abs(np.log(grid / value))))]
 
 
-def gap(data: Data, kind: str, values: Sequence[float] | None = None) -> np.ndarray:
-    """log₁₀ of mean error under SVS over mean error under uniform sampling, where both are stable."""
-    grid, svs = errors(data, "svs", kind)
-    uniform = np.stack([at(data, "uniform", kind, x) for x in grid])
-    chosen = np.ones(len(grid), bool) if values is None else np.isin(grid, values)
-    stable = np.isfinite(svs).all(axis=1) & np.isfinite(uniform).all(axis=1) & chosen
-    return np.log10(svs[stable].mean(axis=1) / uniform[stable].mean(axis=1))
+def means(data: Data, algorithm: str, kind: str, values: Sequence[float]) -> np.ndarray:
+    """The mean error over the runs at each value of the grid."""
+    return np.array([at(data, algorithm, kind, x).mean() for x in values])
+
+
+def decades(data: Data, first: str, second: str, kind: str, value: float) -> float:
+    """log₁₀ of the ratio of two algorithms' mean errors."""
+    one, two = means(data, first, kind, [value])[0], means(data, second, kind, [value])[0]
+    return float(np.log10(one) - np.log10(two)) if np.isfinite([one, two]).all() else math.nan
+
+
+def close(data: Data, kind: str, values: Sequence[float], limit: float) -> Claim:
+    """The paper's main statement: squared volume and uniform sampling end at about the same error."""
+    gaps = np.array([decades(data, "svs", "uniform", kind, x) for x in values])
+    name = "λ" if kind == "damping" else "η"
+    return Claim(
+        f"Squared volume sampling follows uniform sampling at every {name} from {values[0]:.3g} "
+        f"to {values[-1]:.3g}",
+        float(np.abs(gaps).max()),
+        high=limit,
+        detail="largest gap of the mean errors, in decades",
+    )
+
+
+def share_diverged(data: Data, algorithm: str, kind: str, values: Sequence[float]) -> float:
+    """The share of runs over part of a grid that diverged."""
+    return float(np.mean([np.isinf(at(data, algorithm, kind, x)) for x in values]))
+
+
+def share_unstable(data: Data, algorithm: str, kind: str, values: Sequence[float]) -> float:
+    """The share of part of a grid at which some run diverged, so that the mean error is infinite."""
+    return float(np.mean([np.isinf(at(data, algorithm, kind, x)).any() for x in values]))
+
+
+def largest_stable(data: Data, algorithm: str) -> float:
+    """The largest step size up to which no run diverges."""
+    grid, error = errors(data, algorithm, "step_size")
+    unstable = ~np.isfinite(error).all(axis=1)
+    first = int(np.argmax(unstable)) if unstable.any() else len(grid)
+    return float(grid[first - 1]) if first else math.nan
+
+
+def same_limit(data: Data) -> Claim:
+    """Uniform and squared volume sampling lose stability at about the same step size."""
+    return Claim(
+        "Both kinds of sampling lose stability at the same η: ratio of the largest stable ones",
+        largest_stable(data, "svs") / largest_stable(data, "uniform"),
+        low=0.5,
+        high=2.0,
+    )
+
+
+def best(data: Data, algorithm: str) -> float:
+    """The step size with the smallest mean error."""
+    grid, error = errors(data, algorithm, "step_size")
+    return float(grid[np.argmin(error.mean(axis=1))])
 
 
 def draw(ax: Any, data: Data, kind: str, floor: float, ceiling: float) -> None:

@@ -85,16 +85,17 @@ class Run(eqx.Module):
 def _sweep(one: Run, grid: Hyper, runs: Instance) -> Outcome:
     # Runs inside, grid outside: batches, gathers and gram matrices do not depend on the grid and are shared.
     over_runs = eqx.filter_vmap(one, in_axes=(None, eqx.if_array(0)))
-    return eqx.filter_vmap(over_runs, in_axes=(eqx.if_array(0), None))(grid, runs)
+    axes: Any = jax.tree.map(lambda x: 0 if x.ndim else None, grid)
+    return eqx.filter_vmap(over_runs, in_axes=(axes, None))(grid, runs)
 
 
 def sweep(one: Run, runs: Sequence[Instance], **grid: Any) -> dict[str, np.ndarray]:
     """All runs at all grid points: `error` [grid, runs, records] and `rejected` [grid, runs].
 
-    `grid` names `damping`, `step_size` and `momentum`; numbers are repeated, a missing momentum is 0.
+    `grid` gives `damping`, `step_size` and `momentum` (0 if not given): arrays of one length, or numbers.
+    A number stays out of the batch, so that with one λ the factorisations are shared too.
     """
-    given = [np.asarray(grid.get(name, 0.0), float) for name in Hyper._fields]
-    points = Hyper(*(jnp.asarray(x) for x in np.broadcast_arrays(*map(np.atleast_1d, given))))
+    points = Hyper(*(jnp.asarray(grid.get(name, 0.0), float) for name in Hyper._fields))
     outcome = _sweep(one, points, stack(runs))
     return {"error": np.asarray(outcome.error), "rejected": np.asarray(outcome.rejected)}
 

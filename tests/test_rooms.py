@@ -19,9 +19,12 @@ MAY_IMPORT = {
     "problems": BASE | {"linalg", "jacobian"},
     "theory": BASE | {"linalg", "sampling"},
     "training": BASE,
+    "pinn": BASE | {"linalg", "jacobian", "sampling", "methods", "training"},
+    "netket": BASE | {"linalg", "jacobian", "methods"},
     "report": {"_checks"},
     "studies": BASE
-    | {"linalg", "jacobian", "sampling", "methods", "problems", "theory", "training", "report"},
+    | {"linalg", "jacobian", "sampling", "methods", "problems", "theory", "training", "pinn", "netket"}
+    | {"report", "__version__"},
     "cli": BASE | {"studies", "problems", "training", "report"},
 }
 FILES = sorted(SOURCE.rglob("*.py"))

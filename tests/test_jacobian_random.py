@@ -67,7 +67,7 @@ def build(program, outputs):
     return fn
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(program=steps, outputs=st.sampled_from([1, 1, 3]))
 @example(program=[("dot", 0, "plain", 0), ("tanh", 0, "plain", 0), ("dot", 0, "transposed", 0)], outputs=1)
 @example(program=[("dot", 0, "sliced", 0), ("reshape", 0, "plain", 1), ("dot", 0, "sliced", 0)], outputs=3)

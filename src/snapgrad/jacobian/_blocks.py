@@ -57,9 +57,9 @@ class ScaledJacobian(AbstractRows):
 class CentredJacobian(AbstractRows):
     """J − 1 (wᵀ J), with weights that sum to one, for each output of a point on its own.
 
-    In float32 the mean is often far larger than what is left of a row once it is taken away, and would
-    cancel in the kernel. So the factors are first moved by a common row, the mean of a small sample; the
-    exact mean of what remains is then taken from the kernel.
+    The mean is often far larger than what is left of a row once it is taken away, and in float32 would
+    cancel in the kernel. So the kernel is that of rows moved by a common row, near the mean, which costs
+    nothing when only deviations of the factors are multiplied; the exact mean of what remains is taken after.
     """
 
     inner: AbstractJacobian
@@ -118,14 +118,7 @@ class StackedJacobian(AbstractRows):
 
     def gram(self) -> Float[Array, "k k"]:
         """Kernels of the blocks on the diagonal, kernels between them off it."""
-        count = len(self.blocks)
-        grid: list[list[Any]] = [[None] * count for _ in range(count)]
-        for i, a in enumerate(self.blocks):
-            grid[i][i] = a.gram()
-            for j in range(i + 1, count):
-                grid[i][j] = cross(a, self.blocks[j])
-                grid[j][i] = grid[i][j].T
-        return jnp.block(grid)
+        return _stacked_gram(self.blocks)
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
         """J φ."""
@@ -143,6 +136,18 @@ class StackedJacobian(AbstractRows):
     def _split(self, rows: Float[Array, "k ..."]) -> list[Float[Array, "_ ..."]]:
         edges = [sum(block.shape[0] for block in self.blocks[:i]) for i in range(1, len(self.blocks))]
         return jnp.split(rows, edges)
+
+
+@jit  # as a whole, so that the factors of a block are computed once for all the kernels it takes part in
+def _stacked_gram(blocks: tuple[AbstractJacobian, ...]) -> Float[Array, "k k"]:
+    count = len(blocks)
+    grid: list[list[Any]] = [[None] * count for _ in range(count)]
+    for i, a in enumerate(blocks):
+        grid[i][i] = a.gram()
+        for j in range(i + 1, count):
+            grid[i][j] = cross(a, blocks[j])
+            grid[j][i] = grid[i][j].T
+    return jnp.block(grid)
 
 
 def stack(blocks: Any) -> StackedJacobian:
@@ -227,7 +232,7 @@ def _moved(jac: AbstractJacobian) -> AbstractJacobian:
     """The same rows less a common row, which centring takes away anyway (see `CentredJacobian`)."""
     if isinstance(jac, DenseJacobian):
         return DenseJacobian(jax.tree.map(lambda r: r - jnp.mean(r, axis=0, keepdims=True), jac.rows))
-    if isinstance(jac, StructuredJacobian) and jnp.finfo(jac.source_dtype).bits < 64:
+    if isinstance(jac, StructuredJacobian):
         return jac.move()
     if isinstance(jac, ShardedJacobian):
         return ShardedJacobian(_moved(jac.inner), jac.mesh)  # pyright: ignore[reportArgumentType]

@@ -31,6 +31,8 @@ class Outer(eqx.Module):
     left: Inexact[Array, "k ol b a l"]
     right: Inexact[Array, "k or b a r"]
     layout: Layout = eqx.field(static=True)
+    means: tuple[Inexact[Array, "1 ol b a l"], Inexact[Array, "1 or b a r"]] | None = None
+    """If given, the factors are deviations from these and the rows are less `mean ⊗ mean` (`shifted`)."""
 
     @property
     def outputs(self) -> int:
@@ -39,8 +41,22 @@ class Outer(eqx.Module):
 
     def form(self) -> Inexact[Array, "k o b l r"]:
         """The rows themselves."""
+        if self.means is not None:
+            return self.without_means().form()
         left, right = _same_outputs(self.left, self.right)
         return jnp.einsum("kobal,kobar->koblr", left, right, precision=Precision.HIGHEST)
+
+    def without_means(self) -> "Outer":
+        """The same rows as twice as many outer products: l ⊗ r − l̄ ⊗ r̄ = (l − l̄) ⊗ r + l̄ ⊗ (r − r̄)."""
+        if self.means is None:
+            return self
+        left, right = self.means
+        spread = jnp.broadcast_to(left, self.left.shape)
+        return Outer(
+            jnp.concatenate([self.left, spread], axis=3),
+            jnp.concatenate([self.right + right, self.right], axis=3),
+            self.layout,
+        )
 
 
 class Full(eqx.Module):
@@ -142,7 +158,7 @@ def mean(leaf: Leaf) -> Leaf:
 def shifted(leaf: Leaf, reference: Leaf) -> Leaf:
     """The rows less one common row, the product of the factors of the one reference point.
 
-    `l ⊗ r − l̄ ⊗ r̄ = (l − l̄) ⊗ r + l̄ ⊗ (r − r̄)`: nothing large is left to cancel in the kernel.
+    Only deviations from the reference's factors are kept, so that nothing large is left to cancel.
     """
     if leaf is None or reference is None:
         return leaf
@@ -152,15 +168,18 @@ def shifted(leaf: Leaf, reference: Leaf) -> Leaf:
     assert not isinstance(reference, Full)
     out = []
     for region, ref in zip(leaf, reference, strict=True):
-        spread = jnp.broadcast_to(ref.left, region.left.shape)
-        out.append(
-            Outer(
-                jnp.concatenate([region.left - ref.left, spread], axis=3),
-                jnp.concatenate([region.right, region.right - ref.right], axis=3),
-                region.layout,
-            )
-        )
+        left, right = region.left - ref.left, region.right - ref.right
+        out.append(Outer(left, right, region.layout, (ref.left, ref.right)))
     return tuple(out)
+
+
+def points(leaf: Leaf, start: int, stop: int) -> Leaf:
+    """The rows of some of the points."""
+    if leaf is None:
+        return None
+    if isinstance(leaf, Full):
+        return Full(leaf.rows[start:stop])
+    return tuple(Outer(r.left[start:stop], r.right[start:stop], r.layout, r.means) for r in leaf)
 
 
 def cast(leaf: Leaf, dtype: DTypeLike) -> Leaf:
@@ -172,9 +191,7 @@ def cast(leaf: Leaf, dtype: DTypeLike) -> Leaf:
 
     if leaf is None:
         return None
-    if isinstance(leaf, Full):
-        return Full(convert(leaf.rows))
-    return tuple(Outer(convert(r.left), convert(r.right), r.layout) for r in leaf)
+    return jax.tree.map(convert, leaf)
 
 
 def _matching(a: tuple[Outer, ...], b: tuple[Outer, ...]) -> bool:
@@ -196,9 +213,13 @@ def _contract_outer(a: Outer, b: Outer, same: bool) -> Float[Array, "p q"]:
     counts = a.left.shape[3], b.left.shape[3]
     rows = a.left.shape[0] * a.outputs, b.left.shape[0] * b.outputs
     shared = a.outputs if a.left.shape[1] == 1 else 1
+    if (a.means is None) != (b.means is None):
+        return _contract_outer(a.without_means(), b.without_means(), same)
     price = cost(a.layout.sizes, counts, rows, shared, same)
-    block = _by_products(a, b, same) if price.outer <= price.formed else _by_forming(a, b, same)
-    return block.reshape(rows)
+    if price.outer <= price.formed:
+        return _by_products(a, b, same).reshape(rows)
+    a, b = a.without_means(), b.without_means()
+    return _by_forming(a, b, same).reshape(rows)
 
 
 def _by_products(a: Outer, b: Outer, same: bool) -> Float[Array, "..."]:
@@ -210,7 +231,19 @@ def _by_products(a: Outer, b: Outer, same: bool) -> Float[Array, "..."]:
 
     def kernel(z, i, j) -> Float[Array, "k o q p"]:
         left = dot(a.left[:, :, z, i], b.left[:, :, z, j])
-        return (left * dot(a.right[:, :, z, i], b.right[:, :, z, j])).real
+        right = dot(a.right[:, :, z, i], b.right[:, :, z, j])
+        if a.means is None or b.means is None:
+            return (left * right).real
+        # With l = λ + l̄ and r = ρ + r̄ the products of means with means drop out of ⟨lr − l̄r̄, l'r' − l̄'r̄'⟩.
+        ends = [(x.left[:, :, z, n], x.right[:, :, z, n]) for x, n in ((a, i), (b, j))]
+        means = [(x.means[0][:, :, z, n], x.means[1][:, :, z, n]) for x, n in ((a, i), (b, j)) if x.means]
+        (left_i, right_i), (left_j, right_j) = (
+            tuple(map(dot, ends[0], means[1])),
+            tuple(map(dot, means[0], ends[1])),
+        )
+        left_m, right_m = map(dot, *means)
+        total = left * right + left * (right_i + right_j + right_m) + right * (left_i + left_j + left_m)
+        return (total + left_i * right_j + left_j * right_i).real
 
     batch, count, other = a.layout.sizes[0], a.left.shape[3], b.left.shape[3]
     # The kernel of a block with itself is symmetric in (i, j): half of the pairs, and then the transpose.

@@ -14,8 +14,9 @@ from .._contracts import AbstractJacobian
 from . import _factors as factors
 from ._factors import Leaf
 
-HELD_BLOCKS = 4
-"""A kernel whose factors are held is computed in at most this many blocks a side, half by symmetry."""
+SYMMETRIC_ROWS = 2048
+"""A kernel of twice as many rows is computed in blocks of about this many, half of them by symmetry; smaller
+blocks would leave a GPU idle."""
 
 
 class Source(NamedTuple):
@@ -108,9 +109,9 @@ def cross_kernel(a: Source, b: Source) -> Float[Array, "k q"]:
 
 def _held(held: list[Leaf], rows: Source) -> Float[Array, "k k"]:
     """The kernel of factors in hand: blocks on and above the diagonal, and the transposes of the latter."""
-    count = max(1, min(HELD_BLOCKS, rows.points * rows.outputs // 512))
+    count = max(1, min(8, rows.points * rows.outputs // SYMMETRIC_ROWS))
     edges = [rows.points * i // count for i in range(count + 1)]
-    parts = [jax.tree.map(lambda x: x[a:b], held) for a, b in itertools.pairwise(edges)]  # noqa: B023
+    parts = [[factors.points(leaf, a, b) for leaf in held] for a, b in itertools.pairwise(edges)]
     blocks: dict[tuple[int, int], Float[Array, "p q"]] = {}
     for i, mine in enumerate(parts):
         for j in range(i, count):

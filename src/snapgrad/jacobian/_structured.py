@@ -139,16 +139,20 @@ class StructuredJacobian(AbstractRows):
         """Factors of blocks of rows, for kernels; `axis` names the mesh axis that holds other rows."""
         plan, jac = self._factor_plan()
         block = choose_block(plan, self._sizes(), self.options, block_size)
-        reference = None
-        if self.shifted:
-            reference = [factors.mean(leaf) for leaf in jac._factors(plan, 0, min(block, 256))]
-            reference = reference if axis is None else lax.pmean(reference, axis)
+
+        def reference(sample: list[Leaf]) -> list[Leaf]:
+            means = [factors.mean(leaf) for leaf in sample]
+            return means if axis is None else lax.pmean(means, axis)
+
+        several = self.shifted and block < jac.points
+        common = reference(jac._factors(plan, 0, min(block, 256))) if several else None
 
         def of(start: Any) -> list[Leaf]:
             found = jac._factors(plan, start, block)
-            if reference is None:
+            if not self.shifted:
                 return found
-            return [factors.shifted(leaf, ref) for leaf, ref in zip(found, reference, strict=True)]
+            means = reference(found) if common is None else common
+            return [factors.shifted(leaf, ref) for leaf, ref in zip(found, means, strict=True)]
 
         return Source(self.points, self.outputs, block, of, self.gram_dtype)
 

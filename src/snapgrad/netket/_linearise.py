@@ -152,6 +152,10 @@ def rows(
 def log_psi_jacobian(log_psi: LogPsi, params: Params, samples: Num[Array, "k sites"], settings: Settings):
     """∂ log ψ/∂θ at every configuration, neither centred nor weighted."""
     fn = log_psi if settings.mode == "real" else realify(log_psi, holomorphic=settings.holomorphic)
+    if not jnp.issubdtype(
+        samples.dtype, jnp.inexact
+    ):  # NetKet's int8, which a model promotes to its own type
+        samples = samples.astype(jnp.finfo(jnp.result_type(*jax.tree.leaves(params))).dtype)
     return jacobian(fn, params, samples, **settings.options)
 
 

@@ -1,0 +1,352 @@
+"""Ground states of spin chains: SPRING, SNG and NetKet's own stochastic reconfiguration side by side.
+
+NetKet supplies Hamiltonians, ansätze and samplers (`pip install 'snapgrad[netket]'`); the three methods share
+them, the seeds, the step size and the damping.
+"""
+
+import contextlib
+import io
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from .._checks import one_of, positive_int, real_scalar
+from ..report import BLUE, GREEN, ORANGE, render, standalone
+
+Name: TypeAlias = Literal["tfim", "heisenberg", "j1j2"]
+Method: TypeAlias = Literal["spring", "sng", "sr"]
+NAMES: tuple[Name, ...] = get_args(Name)
+METHODS: tuple[Method, ...] = get_args(Method)
+TITLES = {"spring": "SPRING", "sng": "SNG", "sr": "NetKet's SR"}
+MOST_STATES = 200_000  # beyond this many configurations exact diagonalisation takes minutes
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained and how.
+
+    - `size`: sites of the periodic chain; `field`: h of the Ising chain; `j2`: second coupling of J1–J2.
+    - `alpha`: hidden units a site of the restricted Boltzmann machine (of its translation-symmetric form,
+      for the Heisenberg and J1–J2 chains).
+    - `samples`, `chains`, `steps`, `step_size`, `momentum`: k, Markov chains, iterations, η, and μ of SPRING.
+    - `damping`: λ at the first and at the last step, geometric between them.
+    - `max_norm`: bound on the norm of a step.
+    - `final_samples`: of the energy after training.
+    """
+
+    size: int
+    field: float = 1.0
+    j2: float = 0.2
+    alpha: int = 4
+    samples: int = 512
+    chains: int = 256
+    steps: int = 300
+    step_size: float = 0.02
+    momentum: float = 0.8
+    damping: tuple[float, float] = (1e-2, 1e-4)
+    max_norm: float | None = 0.1
+    final_samples: int = 8192
+    seed: int = 0
+
+
+DEFAULTS: dict[Name, Training] = {
+    "tfim": Training(10, samples=256, chains=16, steps=200, damping=(1e-3, 1e-3), max_norm=None),
+    "heisenberg": Training(22, alpha=8),
+    "j1j2": Training(14),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One iteration; `seconds` counts from the end of the first step, which compiles."""
+
+    step: int
+    seconds: float
+    energy: float
+    error: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A training run and its final energy, measured on fresh samples.
+
+    `cpu_seconds` are those of all cores, compilation included: on a busy machine the fairer number.
+    """
+
+    name: Name
+    method: Method
+    training: Training
+    exact: float | None
+    history: tuple[Point, ...]
+    energy: float
+    error: float
+    variance: float
+    parameters: int
+    rejected: int
+    compile_seconds: float
+    cpu_seconds: float
+
+    @property
+    def v_score(self) -> float:
+        """N Var(H) / E², a size-independent measure of accuracy for Hamiltonians without trace."""
+        return self.training.size * self.variance / self.energy**2
+
+    @property
+    def relative_error(self) -> float | None:
+        """(E − E₀)/|E₀|, where E₀ is known."""
+        return None if self.exact is None else (self.energy - self.exact) / abs(self.exact)
+
+
+Live: TypeAlias = Callable[[Name, Method, Point], None]
+
+
+def tfim_energy(size: int, field: float) -> float:
+    """The ground state energy of −Σ σᶻσᶻ − h Σ σˣ on a ring, by free fermions."""
+    momenta = (2 * np.arange(size) + 1) * np.pi / size
+    return float(-np.sum(np.sqrt(1 + field**2 - 2 * field * np.cos(momenta))))
+
+
+def heisenberg_energy(size: int) -> float:
+    """The ground state energy of Σ σ·σ on a ring of even size, by the Bethe ansatz.
+
+    N θ₁(x_j) = 2π I_j + Σ_l θ₂(x_j − x_l) with θ_n(x) = 2 arctan(2x/n) and I_j = −(M − 1)/2 … (M − 1)/2, for
+    M = N/2 rapidities; E = N − 8 Σ_j 1/(1 + 4x_j²).
+    """
+    half = size // 2
+    numbers = np.arange(half) - (half - 1) / 2
+    x = np.tan(np.pi * numbers / size) / 2
+    for _ in range(10_000):
+        phases = 2 * np.arctan(x[:, None] - x[None, :])
+        new = np.tan((2 * np.pi * numbers + phases.sum(axis=1)) / (2 * size)) / 2
+        if np.max(np.abs(new - x)) < 1e-14 * (1 + np.max(np.abs(x))):
+            break
+        x = (x + new) / 2
+    return float(size - 8 * np.sum(1 / (1 + 4 * x**2)))
+
+
+@cache
+def exact_energy(name: Name, training: Training) -> float | None:
+    """E₀ from a closed form, or by exact diagonalisation where that is feasible, else None."""
+    if name == "tfim":
+        return tfim_energy(training.size, training.field)
+    if name == "heisenberg":
+        return heisenberg_energy(training.size)
+    hamiltonian, _ = _system(name, training)
+    if hamiltonian.hilbert.n_states > MOST_STATES:
+        return None
+    import netket as nk
+
+    return float(nk.exact.lanczos_ed(hamiltonian)[0])
+
+
+def train(name: Name, method: Method, training: Training | None = None, live: Live | None = None) -> Outcome:
+    """Trains one ground state; `live` sees every iteration as it happens.
+
+    ```python
+    outcome = train("tfim", "spring", live=lambda name, method, point: print(point.energy))
+    ```
+    """
+    name, training = _checked(name, training or DEFAULTS[name])
+    one_of("method", method, METHODS)
+    hamiltonian, vstate = _system(name, training)
+    operator = hamiltonian.to_jax_operator()
+    driver = _driver(method, operator, vstate, training)
+    history: list[Point] = []
+    clock, cpu = [time.perf_counter()], time.process_time()
+
+    def note(step: int, data: dict[str, Any], driver: Any) -> bool:
+        del driver
+        found = data["Energy"]
+        energy, error, variance = (
+            float(np.real(x)) for x in (found.mean, found.error_of_mean, found.variance)
+        )
+        clock.append(time.perf_counter())
+        history.append(Point(int(step), clock[-1] - clock[1], energy, error, variance))
+        if live is not None:
+            live(name, method, history[-1])
+        return True
+
+    driver.run(training.steps, out=None, show_progress=False, callback=note)
+    vstate.n_samples = training.final_samples
+    final = vstate.expect(operator)
+    return Outcome(
+        name=name,
+        method=method,
+        training=training,
+        exact=exact_energy(name, training),
+        history=tuple(history),
+        energy=float(np.real(final.mean)),
+        error=float(final.error_of_mean),
+        variance=float(final.variance),
+        parameters=int(vstate.n_parameters),
+        rejected=int(getattr(driver, "rejected_steps", 0)),
+        compile_seconds=clock[1] - clock[0],
+        cpu_seconds=time.process_time() - cpu,
+    )
+
+
+def _checked(name: Any, training: Training) -> tuple[Name, Training]:
+    one_of("name", name, NAMES)
+    least = {"tfim": 3, "heisenberg": 4, "j1j2": 6}[name]
+    if positive_int("size", training.size) < least or (name != "tfim" and training.size % 2):
+        raise ValueError(
+            f"`size` must be {'at least' if name == 'tfim' else 'an even number of at least'} {least} "
+            f"for {name}, got {training.size}."
+        )
+    for field in ("alpha", "samples", "chains", "steps", "final_samples"):
+        positive_int(field, getattr(training, field))
+    for field in ("field", "step_size", "momentum"):
+        real_scalar(field, getattr(training, field), low=0, below=1 if field == "momentum" else np.inf)
+    if training.chains > training.samples:
+        training = replace(training, chains=training.samples)
+    return name, training
+
+
+def _system(name: Name, training: Training) -> tuple[Any, Any]:
+    """The Hamiltonian and a state to train."""
+    import netket as nk
+
+    size, seed = training.size, training.seed
+    chain = nk.graph.Chain(size)
+    if name == "tfim":
+        hilbert = nk.hilbert.Spin(0.5, size)
+        ising: Any = nk.operator.Ising
+        hamiltonian = ising(hilbert, chain, h=training.field, J=-1.0).to_local_operator()
+        sampler = nk.sampler.MetropolisLocal(hilbert, n_chains=training.chains)
+        model = nk.models.RBM(alpha=training.alpha, param_dtype=float)
+    else:
+        hilbert = nk.hilbert.Spin(0.5, size, total_sz=0)
+        if name == "heisenberg":
+            # Marshall's rotation of every other spin makes the ground state positive.
+            hamiltonian = nk.operator.Heisenberg(hilbert, chain, sign_rule=True)
+        else:
+            graph = nk.graph.Chain(size, max_neighbor_order=2)
+            couplings = {"J": [1.0, training.j2], "sign_rule": [True, False]}
+            hamiltonian = nk.operator.Heisenberg(hilbert, graph, **couplings)
+        sampler = nk.sampler.MetropolisExchange(hilbert, graph=chain, d_max=2, n_chains=training.chains)
+        kind = float if name == "heisenberg" else complex
+        model = nk.models.RBMSymm(chain.translation_group(), alpha=training.alpha, param_dtype=kind)
+    vstate = nk.vqs.MCState(
+        sampler, model, n_samples=training.samples, n_discard_per_chain=2, seed=seed, sampler_seed=seed + 1
+    )
+    return hamiltonian, vstate
+
+
+def _driver(method: Method, operator: Any, vstate: Any, training: Training) -> Any:
+    import netket as nk
+    import optax
+
+    from ..netket import VMC
+
+    first, last = training.damping
+    damping = optax.exponential_decay(first, max(training.steps - 1, 1), last / first)
+    if method != "sr":
+        momentum = training.momentum if method == "spring" else None
+        options = {"damping": damping, "momentum": momentum, "max_norm": training.max_norm}
+        return VMC(operator, training.step_size, vstate, **options)
+    optimizer = optax.sgd(training.step_size)
+    if training.max_norm is not None:
+        optimizer = optax.chain(optimizer, optax.clip_by_global_norm(training.max_norm))
+    with contextlib.redirect_stdout(io.StringIO()):  # it announces its choices
+        return nk.driver.VMC_SR(operator, optimizer, diag_shift=damping, variational_state=vstate)
+
+
+def run(
+    name: Name,
+    training: Training | None = None,
+    *,
+    methods: Sequence[Method] = METHODS,
+    out: Path | str = "results",
+    console: Any = None,
+) -> list[Outcome]:
+    """What `snapgrad quantum` does: trains with each method, live, then writes a table and a picture.
+
+    **Arguments:**
+
+    - `name`: `"tfim"`, `"heisenberg"` or `"j1j2"`.
+    - `training`: default `DEFAULTS[name]`; change single fields with `dataclasses.replace`.
+    - `methods`: of `"spring"`, `"sng"` and `"sr"` (NetKet's `VMC_SR`).
+    - `out`: a folder; `quantum-<name>.json` and `quantum-<name>.svg` are written there.
+    - `console`: a `rich.console.Console`.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    name, training = _checked(name, training or DEFAULTS[one_of("name", name, NAMES)])
+    for method in methods:
+        one_of("methods", method, METHODS)
+    console = Console(soft_wrap=True, highlight=False, markup=False) if console is None else console
+    exact = exact_energy(name, training)
+    known = "not computed (too large)" if exact is None else f"{exact:.9f}"
+    console.print(f"{name}, {training.size} sites, exact ground state energy {known}")
+    outcomes = []
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}")
+    with Progress(*columns, console=console) as bar:
+        for method in methods:
+            task = bar.add_task(TITLES[method], total=training.steps, now="compiling")
+
+            def live(_: Name, __: Method, point: Point, task: Any = task) -> None:
+                bar.update(task, completed=point.step + 1, now=describe(point, training.size, exact))
+
+            outcomes.append(train(name, method, training, live))
+            bar.update(task, now="done")
+    for outcome in outcomes:
+        console.print(f"{TITLES[outcome.method]}: {summary(outcome)}")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    data, picture = folder / f"quantum-{name}.json", folder / f"quantum-{name}.svg"
+    data.write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
+    picture.write_text(draw(outcomes))
+    console.print(f"{data} and {picture} written")
+    return outcomes
+
+
+def describe(point: Point, size: int, exact: float | None) -> str:
+    """One iteration in a line."""
+    text = f"E = {point.energy:.5f} ± {point.error:.5f}, σ² = {point.variance:.1e}"
+    text += f", V-score {size * point.variance / point.energy**2:.1e}"
+    return text if exact is None else f"{text}, error {(point.energy - exact) / abs(exact):+.1e}"
+
+
+def summary(outcome: Outcome) -> str:
+    """The result of a run in a line."""
+    last = Point(0, 0.0, outcome.energy, outcome.error, outcome.variance)
+    text = describe(last, outcome.training.size, outcome.exact)
+    seconds = outcome.history[-1].seconds
+    text += (
+        f"; {len(outcome.history)} steps in {seconds:.0f} s (and {outcome.compile_seconds:.0f} s to compile)"
+    )
+    return text + (f"; {outcome.rejected} steps refused" if outcome.rejected else "")
+
+
+def draw(outcomes: Sequence[Outcome]) -> str:
+    """Energy against iteration and against time, as SVG."""
+    colours = {"spring": BLUE, "sng": ORANGE, "sr": GREEN}
+    lines = {"spring": "-", "sng": "--", "sr": ":"}
+    exact = outcomes[0].exact
+
+    def panel(ax: Any, against: str, label: str) -> None:
+        for outcome in outcomes:
+            x = np.array([getattr(point, against) for point in outcome.history])
+            energy = np.array([point.energy for point in outcome.history])
+            # A mean over ten steps, so that the noise of a single sample does not hide the trend.
+            width = min(10, energy.size)
+            y = np.convolve(energy, np.full(width, 1 / width), mode="valid")
+            y = y if exact is None else np.abs(y - exact) / abs(exact)
+            style = {"color": colours[outcome.method], "linestyle": lines[outcome.method]}
+            ax.plot(x[width - 1 :], y, label=TITLES[outcome.method], **style)
+        ax.set_xlabel(label)
+        ax.set_ylabel("energy" if exact is None else "relative error of the energy, mean of 10 steps")
+        if exact is not None:
+            ax.set_yscale("log")
+        ax.legend()
+
+    panels = [lambda ax: panel(ax, "step", "iteration"), lambda ax: panel(ax, "seconds", "seconds")]
+    return standalone(render(panels, f"quantum-{outcomes[0].name}"))

@@ -163,6 +163,16 @@ def laplacian_hvp(p, x):
     return jnp.sum(jax.vmap(along)(jnp.eye(x.size)))
 
 
+def laplacian_loop(p, x):  # the same, one direction after the other
+    gradient = jax.grad(mlp, argnums=1)
+    add = lambda a, v: (a + v @ jax.jvp(lambda x: gradient(p, x), (x,), (v,))[1], None)  # noqa: E731
+    return jax.lax.scan(add, 0.0, jnp.eye(x.size))[0]
+
+
+def laplacian_hessian(p, x):
+    return jnp.trace(jax.hessian(mlp, argnums=1)(p, x))
+
+
 def laplacian_forward(p, x):
     """(u, ∇u, Δu) pushed through each layer at once: d + 2 directions a weight."""
     d = x.size
@@ -236,6 +246,8 @@ ZOO = {
     "concatenated": (concatenated, {"A": weight(1, 8, 6), "B": weight(2, 8, 6)}, points(6, 8), ()),
     "laplacian hvp 2d": (laplacian_hvp, mlp_params([2, 16, 16, 1]), points(7, 2), ()),
     "laplacian hvp 5d": (laplacian_hvp, mlp_params([5, 30, 30, 1]), points(7, 5), ()),
+    "laplacian loop": (laplacian_loop, mlp_params([3, 20, 20, 1]), points(5, 3), ()),
+    "laplacian hessian": (laplacian_hessian, mlp_params([3, 20, 20, 1]), points(5, 3), ()),
     "laplacian forward 2d": (laplacian_forward, mlp_params([2, 16, 16, 1]), points(7, 2), ()),
     "laplacian forward 5d": (laplacian_forward, mlp_params([5, 20, 20, 1]), points(7, 5), ()),
 }

@@ -7,40 +7,30 @@ patches) near the end of the gradient program, followed by transposes, reshapes,
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from . import _compat as compat
 from . import _views as views
-from ._compat import JaxprEqn, Literal, Var
-from ._terms import Factor, Role, Term
+from ._compat import JaxprEqn, Literal
+from ._products import Trail, product
+from ._terms import Factor, Term
 from ._trace import Program, Ref
 from ._views import Dim, UnstructuredError, View
 
 
-class _Trail(NamedTuple):
-    """What has been passed on the way from the leaf."""
-
-    view: View
-    loops: tuple[tuple[Dim, int], ...] = ()  # with their lengths
-    factors: tuple[Factor, ...] = ()
-    sign: int = 1
-    quarter_turns: int = 0
-    real: bool = False
-
-
 def peel(program: Program, index: int, shape: tuple[int, ...]) -> list[Term]:
     """The outer products that add up to output `index`; raises `UnstructuredError` where there are others."""
-    return _peel(program, program.jaxpr.outvars[index], _Trail(views.leaf_view(shape)))
+    return _peel(program, program.jaxpr.outvars[index], Trail(views.leaf_view(shape)))
 
 
 def is_zero(program: Program, atom: Any) -> bool:
     """Whether a value is zero by construction."""
     if isinstance(atom, Literal):
         return bool(np.all(np.asarray(atom.val) == 0))
-    eqn = _producer(program, atom)
+    eqn = program.made_by(atom)
     if eqn is None or eqn.primitive.name not in (
         "broadcast_in_dim",
         "convert_element_type",
@@ -51,19 +41,15 @@ def is_zero(program: Program, atom: Any) -> bool:
     return all(is_zero(program, a) for a in eqn.invars)
 
 
-def _producer(program: Program, atom: Any) -> JaxprEqn | None:
-    return program.eqns[program.producer[atom]] if atom in program.producer else None
-
-
-def _peel(program: Program, atom: Any, trail: _Trail) -> list[Term]:
+def _peel(program: Program, atom: Any, trail: Trail) -> list[Term]:
     if is_zero(program, atom):
         return []
-    eqn = None if isinstance(atom, Literal) else _producer(program, atom)
+    eqn = program.made_by(atom)
     if eqn is None:
         raise UnstructuredError("it is an input of the gradient program")
     name = eqn.primitive.name
     if name in ("dot_general", "conv_general_dilated"):
-        return [_product(program, eqn, trail)]
+        return [product(program, eqn, trail)]
     if name == "scan":
         return _peel_loop(program, eqn, atom, trail)
     if name in _SUMS:
@@ -92,31 +78,31 @@ def _peel(program: Program, atom: Any, trail: _Trail) -> list[Term]:
 _SUMS = {"add_any": (1, 1), "add": (1, 1), "sub": (1, -1), "neg": (-1,), "copy": (1,), "copy_p": (1,)}
 
 
-def _reshape(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _reshape(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     del program
     view = views.before_reshape(trail.view, compat.shape(eqn.invars[0]))
     return eqn.invars[0], trail._replace(view=view)
 
 
-def _transpose(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _transpose(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     del program
     view = views.before_transpose(trail.view, eqn.params["permutation"])
     return eqn.invars[0], trail._replace(view=view)
 
 
-def _squeeze(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _squeeze(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     del program
     view = views.before_remove(trail.view, eqn.params["dimensions"], Dim(()))
     return eqn.invars[0], trail._replace(view=view)
 
 
-def _reduce_sum(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _reduce_sum(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     del program
     view = views.before_remove(trail.view, eqn.params["axes"], Dim(None))
     return eqn.invars[0], trail._replace(view=view)
 
 
-def _broadcast(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _broadcast(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     del program
     operand, places = eqn.invars[0], eqn.params["broadcast_dimensions"]
     if prod(compat.shape(operand)) != prod(eqn.params["shape"]):
@@ -124,7 +110,7 @@ def _broadcast(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Tr
     return operand, trail._replace(view=views.before_insert(trail.view, places))
 
 
-def _pad(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _pad(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     operand, value = eqn.invars
     view = trail.view
     for axis, (low, high, interior) in enumerate(eqn.params["padding_config"]):
@@ -134,7 +120,7 @@ def _pad(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
     return operand, trail._replace(view=view)
 
 
-def _slice(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _slice(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     del program
     if any(step != 1 for step in eqn.params["strides"] or ()):
         raise UnstructuredError("a strided slice")
@@ -145,7 +131,7 @@ def _slice(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]
     return eqn.invars[0], trail._replace(view=view)
 
 
-def _update_slice(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _update_slice(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     base, update, *starts = eqn.invars
     if not is_zero(program, base) or not all(isinstance(s, Literal) for s in starts):
         raise UnstructuredError("a slice at a computed position")
@@ -157,7 +143,7 @@ def _update_slice(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, 
     return update, trail._replace(view=view)
 
 
-def _cast(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _cast(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     del program
     given, result = compat.dtype(eqn.invars[0]), compat.dtype(eqn.outvars[0])
     if not jnp.issubdtype(given, jnp.inexact):
@@ -166,12 +152,12 @@ def _cast(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
     return eqn.invars[0], trail._replace(real=trail.real or loses)
 
 
-def _imag(program: Program, eqn: JaxprEqn, trail: _Trail) -> tuple[Any, _Trail]:
+def _imag(program: Program, eqn: JaxprEqn, trail: Trail) -> tuple[Any, Trail]:
     operand, trail = _cast(program, eqn, trail)
     return operand, trail._replace(quarter_turns=trail.quarter_turns + 1)
 
 
-_ONE_OPERAND: dict[str, Callable[[Program, JaxprEqn, _Trail], tuple[Any, _Trail]]] = {
+_ONE_OPERAND: dict[str, Callable[[Program, JaxprEqn, Trail], tuple[Any, Trail]]] = {
     "reshape": _reshape,
     "transpose": _transpose,
     "squeeze": _squeeze,
@@ -190,7 +176,7 @@ def _position(eqn: JaxprEqn, atom: Any) -> int:
     return next(i for i, var in enumerate(eqn.outvars) if var is atom)
 
 
-def _peel_scaled(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Term]:
+def _peel_scaled(program: Program, eqn: JaxprEqn, trail: Trail) -> list[Term]:
     """A product or quotient by one number, or an outer product written as `x[:, None] * g[None, :]`."""
     divide = eqn.primitive.name == "div"
     for operand, other in ((0, 1),) if divide else ((0, 1), (1, 0)):
@@ -200,19 +186,19 @@ def _peel_scaled(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Term]:
             return _peel(program, eqn.invars[operand], trail._replace(factors=(*trail.factors, factor)))
     if divide:
         raise UnstructuredError("an elementwise quotient")
-    return [_product(program, eqn, trail)]
+    return [product(program, eqn, trail)]
 
 
 def _one_number(program: Program, atom: Any) -> Any:
     while compat.shape(atom) != ():
-        eqn = None if isinstance(atom, Literal) else _producer(program, atom)
+        eqn = program.made_by(atom)
         if eqn is None or eqn.primitive.name not in ("broadcast_in_dim", "reshape"):
             return None
         atom = eqn.invars[0]
     return atom
 
 
-def _peel_concatenate(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Term]:
+def _peel_concatenate(program: Program, eqn: JaxprEqn, trail: Trail) -> list[Term]:
     axis, low, terms = eqn.params["dimension"], 0, []
     for operand in eqn.invars:
         size = compat.shape(operand)[axis]
@@ -222,7 +208,7 @@ def _peel_concatenate(program: Program, eqn: JaxprEqn, trail: _Trail) -> list[Te
     return terms
 
 
-def _peel_loop(program: Program, eqn: JaxprEqn, atom: Any, trail: _Trail) -> list[Term]:
+def _peel_loop(program: Program, eqn: JaxprEqn, atom: Any, trail: Trail) -> list[Term]:
     """Stacked outputs of a loop keep its steps apart; a carry that only adds up sums over them."""
     index, position = program.producer[atom], _position(eqn, atom)
     consts, carry = compat.loop_split(eqn)
@@ -242,112 +228,24 @@ def _peel_loop(program: Program, eqn: JaxprEqn, atom: Any, trail: _Trail) -> lis
     return terms
 
 
-def _peel_sum(body: Program, out: Any, before: Var, trail: _Trail) -> list[Term]:
-    """`out = before + terms`, where `before` is read nowhere else."""
-    eqn = _producer(body, out)
-    if body.consumers(before) == 1 and eqn is not None and eqn.primitive.name in ("add_any", "add"):
+def _peel_sum(body: Program, out: Any, before: Any, trail: Trail) -> list[Term]:
+    """The terms of `out = before + terms`, where neither `before` nor a partial sum is read elsewhere."""
+    if body.consumers(out) == 1 and out is before:
+        return []
+    eqn = body.made_by(out)
+    if body.consumers(out) == 1 and eqn is not None and eqn.primitive.name in ("add_any", "add"):
         a, b = eqn.invars
-        if before in (a, b):
-            return _peel(body, b if a is before else a, trail)
+        if _leads_to(body, a, before):
+            return _peel_sum(body, a, before, trail) + _peel(body, b, trail)
+        if _leads_to(body, b, before):
+            return _peel_sum(body, b, before, trail) + _peel(body, a, trail)
     raise UnstructuredError("a loop that transforms its carried gradient")
 
 
-def _product(program: Program, eqn: JaxprEqn, trail: _Trail) -> Term:
-    """The term of a product (matrix product, convolution, `mul`) whose output the trail's view describes."""
-    convolution = eqn.primitive.name == "conv_general_dilated"
-    skip = len(trail.loops)
-    roles = [Role(_kept(dim), dim, length, (i, i)) for i, (dim, length) in enumerate(trail.loops)]
-    left, right = eqn.invars
-    if convolution:
-        roles += _convolution_roles(eqn, trail.view.dims, skip)
-    elif eqn.primitive.name == "dot_general":
-        roles += _dot_roles(eqn, trail.view.dims, skip)
-    else:
-        (left, axes), (right, others) = _narrow(program, left), _narrow(program, right)
-        roles += _broadcast_roles(compat.shape(eqn.outvars[0]), axes, others, trail.view.dims, skip)
-    return Term(
-        operands=(Ref(program, left), Ref(program, right)),
-        roles=tuple(roles),
-        offset=trail.view.offset,
-        factors=trail.factors,
-        sign=trail.sign,
-        quarter_turns=trail.quarter_turns,
-        real=trail.real,
-        loops=skip,
-        convolution=eqn if convolution else None,
-    )
-
-
-def _kept(dim: Dim) -> str:
-    return "sum" if dim.pieces is None else "batch"
-
-
-def _dot_roles(eqn: JaxprEqn, dims: tuple[Dim, ...], skip: int) -> list[Role]:
-    left, right = (compat.shape(atom) for atom in eqn.invars)
-    (sum_l, sum_r), (batch_l, batch_r) = eqn.params["dimension_numbers"]
-    rest = iter(dims)
-    roles = []
-    for a, b in zip(batch_l, batch_r, strict=True):
-        dim = next(rest)
-        roles.append(Role(_kept(dim), dim, dim.take[1] if dim.take else left[a], (skip + a, skip + b)))
-    for a in range(len(left)):
-        if a not in sum_l and a not in batch_l:
-            roles.append(Role("left", next(rest), left[a], (skip + a, -1)))
-    for b in range(len(right)):
-        if b not in sum_r and b not in batch_r:
-            roles.append(Role("right", next(rest), right[b], (-1, skip + b)))
-    for a, b in zip(sum_l, sum_r, strict=True):
-        roles.append(Role("sum", Dim(None), left[a], (skip + a, skip + b)))
-    return roles
-
-
-def _narrow(program: Program, atom: Any) -> tuple[Any, dict[int, int]]:
-    """A value before it was broadcast, and which axes of the result its own axes (longer than one) are."""
-    axes = {i: i for i, size in enumerate(compat.shape(atom)) if size > 1}
-    while not isinstance(atom, Literal):
-        eqn = _producer(program, atom)
-        if eqn is None or eqn.primitive.name != "broadcast_in_dim":
-            break
-        atom, places = eqn.invars[0], eqn.params["broadcast_dimensions"]
-        own = {place: i for i, place in enumerate(places) if compat.shape(atom)[i] > 1}
-        axes = {axis: own[place] for axis, place in axes.items() if place in own}
-    return atom, axes
-
-
-def _broadcast_roles(
-    shape: tuple[int, ...], left: dict[int, int], right: dict[int, int], dims: tuple[Dim, ...], skip: int
-) -> list[Role]:
-    """Axes of an elementwise product: those that only one operand really has make it an outer product."""
-    roles = []
-    for axis, dim in enumerate(dims):
-        size = dim.take[1] if dim.take else shape[axis]
-        a, b = (skip + side[axis] if axis in side else -1 for side in (left, right))
-        if a < 0 and b < 0:
-            if size > 1:
-                raise UnstructuredError("the same number for several entries (broadcast)")
-            continue
-        kind = "left" if b < 0 else "right" if a < 0 else _kept(dim)
-        roles.append(Role(kind, dim, size, (a, b)))
-    kinds = {role.kind for role in roles if role.dim.kept}
-    if not {"left", "right"} <= kinds:
-        raise UnstructuredError("an elementwise product with an array")
-    return roles
-
-
-def _convolution_roles(eqn: JaxprEqn, dims: tuple[Dim, ...], skip: int) -> list[Role]:
-    """Axes of patches `[batch, *out, feature, *window]` and kernel `[out, feature, *window]`."""
-    if eqn.params["feature_group_count"] != 1 or eqn.params["batch_group_count"] != 1:
-        raise UnstructuredError("used by a grouped convolution")
-    numbers = eqn.params["dimension_numbers"]
-    right = [compat.shape(eqn.invars[1])[i] for i in numbers.rhs_spec]
-    out = compat.shape(eqn.outvars[0])
-    batch, feature, *space = numbers.out_spec
-    roles = [
-        Role("left", dims[batch], out[batch], (skip, -1)),
-        Role("right", dims[feature], out[feature], (-1, skip)),
-    ]
-    for i, axis in enumerate(space):
-        roles.append(Role("left", dims[axis], out[axis], (skip + 1 + i, -1)))
-    for i, size in enumerate(right[1:]):
-        roles.append(Role("sum", Dim(None), size, (skip + 1 + len(space) + i, skip + 1 + i)))
-    return roles
+def _leads_to(body: Program, atom: Any, before: Any) -> bool:
+    if atom is before:
+        return True
+    eqn = body.made_by(atom)
+    if eqn is None or eqn.primitive.name not in ("add_any", "add"):
+        return False
+    return any(_leads_to(body, a, before) for a in eqn.invars)

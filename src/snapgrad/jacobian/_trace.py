@@ -81,6 +81,11 @@ class Program:
             self.loops[index] = Program(compat.loop_body(self.eqns[index]), (*self.path, index))
         return self.loops[index]
 
+    def made_by(self, atom: Any) -> JaxprEqn | None:
+        """The equation that a variable is an output of."""
+        index = None if isinstance(atom, Literal) else self.producer.get(atom)
+        return None if index is None else self.eqns[index]
+
     def consumers(self, var: Var) -> int:
         """How often a variable is read."""
         reads = sum(atom is var for eqn in self.eqns for atom in eqn.invars)

@@ -88,15 +88,13 @@ def make_report(folder: Annotated[Path, typer.Argument(help="A folder of results
 
 @app.command()
 def theory(
-    sample_sizes: Annotated[
-        list[int] | None, typer.Argument(min=1, help="Sample sizes k; default 1 2 5 10 20.")
-    ] = None,
+    k: Annotated[str, typer.Option(help="Sample sizes, with commas between.")] = "1,2,5,10,20",
     matrix: Annotated[Path | None, typer.Option(help="An .npy file with J; default a random one.")] = None,
     spectrum: Annotated[str, typer.Option(help="Singular values of the random J: flat, power:P, exp:R.")] = (
         "power:2"
     ),
-    rows: Annotated[int, typer.Option(min=1, help="Its number m of rows.")] = 1000,
-    params: Annotated[int, typer.Option(min=1, help="Its number n of columns.")] = 100,
+    m: Annotated[int, typer.Option(min=1, help="Rows of the random J.")] = 1000,
+    n: Annotated[int, typer.Option(min=1, help="Columns of the random J.")] = 100,
     damping: Annotated[float, typer.Option(min=0.0, help="λ.")] = 0.0,
     sampling: Annotated[str, typer.Option(help="svs or uniform.")] = "svs",
     seed: Annotated[int, typer.Option(min=0, help="The seed of all random numbers.")] = 0,
@@ -107,12 +105,16 @@ def theory(
     from .studies import constants
 
     try:
+        sizes = [int(size) for size in k.split(",")]
+    except ValueError:
+        raise UserError(f"--k must be whole numbers with commas between, such as 1,2,5; got {k!r}.") from None
+    try:
         table = constants.theory_table(
-            sample_sizes or [1, 2, 5, 10, 20],
+            sizes,
             matrix=matrix,
             spectrum=spectrum,
-            num_rows=rows,
-            num_params=params,
+            num_rows=m,
+            num_params=n,
             damping=damping,
             sampling=sampling,  # pyright: ignore[reportArgumentType]  # checked there
             seed=seed,

@@ -56,6 +56,9 @@ class Linearisation(eqx.Module):
 
     - `residual`: the function-space gradient r_S, one number a row.
     - `jacobian`: the rows J_S = ∂v_S/∂θ.
+    - `residual_at`: r_S on the same batch after a step, `residual_at(step)` at params − step, for methods
+      that choose their own step (`sg.Auto`); others ignore it. A pytree such as `jax.tree_util.Partial`
+      may cross a `jit`.
 
     ```python
     lin = sg.Linearisation(residual=r, jacobian=sg.DenseJacobian(J))
@@ -64,8 +67,14 @@ class Linearisation(eqx.Module):
 
     residual: Float[Array, " k"]
     jacobian: AbstractJacobian
+    residual_at: Callable[[Params], Array] | None
 
-    def __init__(self, residual: Any, jacobian: AbstractJacobian):
+    def __init__(
+        self,
+        residual: Any,
+        jacobian: AbstractJacobian,
+        residual_at: Callable[[Params], Array] | None = None,
+    ):
         if not isinstance(jacobian, AbstractJacobian):
             raise TypeError(
                 f"`jacobian` must be an AbstractJacobian such as sg.DenseJacobian(J), "
@@ -79,8 +88,13 @@ class Linearisation(eqx.Module):
                 f"`residual` must have one entry a row of `jacobian`, shape {jacobian.shape[:1]}; "
                 f"got shape {residual.shape}."
             )
+        if residual_at is not None and not callable(residual_at):
+            raise TypeError(
+                f"`residual_at` must be a function of a step, or None; got {type(residual_at).__name__}."
+            )
         self.residual = residual
         self.jacobian = jacobian
+        self.residual_at = residual_at
 
 
 class Pair(NamedTuple):

@@ -1,5 +1,7 @@
 """From a `Linearisation` and a state to a direction; and the linear solvers this comes from."""
 
+from ._auto import Auto as Auto
+from ._auto import AutoState as AutoState
 from ._kaczmarz import Iterate as Iterate
 from ._kaczmarz import KaczmarzResult as KaczmarzResult
 from ._kaczmarz import accelerated_step as accelerated_step

@@ -1,0 +1,140 @@
+"""PINNs: the default of `sg.pinn.solve` beside Adam, L-BFGS, ENGD and SPRING with fixed settings.
+
+    .venv/bin/python benchmarks/pinn.py [--quick]                      # Poisson 2d and heat 1d, ten seeds
+    .venv/bin/python benchmarks/pinn.py --problem poisson-5d --seconds 540 --out FILE [--points 20000,4000]
+
+The first compares methods with the same network, points and time, and writes benchmarks/results/pinn.md.
+The second runs one problem with one method (`--method auto`) and appends each record to FILE, a line of
+JSON each, as it goes, so that a run that is cut off leaves its curve. `--problem` may be any name of
+`sg.pinn.NAMES`; 10-d and 100-d Poisson keep their 150 points a step. Compilation is not in the seconds.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("NPROC", "4")
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import numpy as np
+
+from snapgrad import pinn
+
+RESULTS = Path(__file__).parent / "results" / "pinn.md"
+
+
+def one(
+    name: str,
+    method: str,
+    seed: int,
+    *,
+    seconds=None,
+    steps=None,
+    tol=None,
+    points=None,
+    hidden=None,
+    out=None,
+):
+    problem = pinn.zoo(name, points=points, hidden=hidden)
+    print(
+        f"# {name}, {method}, seed {seed}, {jax.devices()[0].device_kind}: {pinn.advice(problem)}", flush=True
+    )
+    begin = time.perf_counter()
+
+    def tell(record):
+        record = {"problem": name, "method": method, "seed": seed, **record}
+        record["elapsed"] = time.perf_counter() - begin
+        if out is not None:
+            with open(out, "a") as file:
+                file.write(json.dumps(record) + "\n")
+        if record["step"] % 100 == 0 or record["elapsed"] > tell.next:
+            tell.next = record["elapsed"] + 10
+            watched = {k: f"{v:.3g}" for k, v in record.items() if isinstance(v, float)}
+            print(" ".join(f"{k}={v}" for k, v in watched.items()), flush=True)
+
+    tell.next = 0.0
+    chosen = pinn.setting(method, problem)._asdict()
+    return pinn.solve(
+        problem, jax.random.key(seed), seconds=seconds, steps=steps, tol=tol, callback=tell, **chosen
+    )
+
+
+def compare(seeds: int, budget: float, baseline_budget: float) -> str:
+    """The table of the acceptance problems."""
+    lines = [
+        f"# PINNs on CPU, float64, {time.strftime('%Y-%m-%d')}",
+        "",
+        f"`benchmarks/pinn.py`, {os.cpu_count()} cores; same network and points a step for all. The default",
+        "stops at 1e-7; baselines run for the seconds in the last column. Errors are relative L2.",
+        "",
+        "| problem | method | seeds | seconds to 1e-6, median (worst) | error, median (worst) | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in ("poisson-2d", "heat-1d"):
+        for method in ("auto", "engd", "lbfgs", "adam"):
+            count = seeds if method == "auto" else 1
+            limit = budget if method == "auto" else baseline_budget
+            results = [one(name, method, seed, seconds=limit, tol=1e-7) for seed in range(count)]
+            errors = np.array([r.history["relative_l2"][-1] for r in results])
+            reached = np.array([_reached(r.history, 1e-6) for r in results])
+            hit = np.isfinite(reached).sum()
+            when = f"{np.median(reached):.1f} ({reached.max():.1f}), {hit} of {count}" if hit else "never"
+            used = max(r.history["seconds"][-1] for r in results)
+            error = f"{np.median(errors):.1e} ({errors.max():.1e})"
+            lines.append(f"| {name} | {method} | {count} | {when} | {error} | {used:.0f} |")
+            print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
+def _reached(history, tol: float) -> float:
+    below = np.flatnonzero(history["relative_l2"] <= tol)
+    return float(history["seconds"][below[0]]) if below.size else np.inf
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--problem", choices=pinn.NAMES)
+    parser.add_argument("--method", choices=pinn.METHODS, default="auto")
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tol", type=float)
+    numbers = lambda text: tuple(int(part) for part in text.split(","))  # noqa: E731
+    parser.add_argument("--points", type=numbers, help="points a step of each block, such as 20000,4000")
+    parser.add_argument("--hidden", type=numbers, help="widths of the hidden layers")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--quick", action="store_true", help="two seeds and short baselines")
+    args = parser.parse_args()
+    if args.problem is None:
+        table = compare(2 if args.quick else 10, 300, 20 if args.quick else 300)
+        (args.out or RESULTS).parent.mkdir(parents=True, exist_ok=True)
+        (args.out or RESULTS).write_text(table)
+        print(f"{args.out or RESULTS} written")
+        return
+    solution = one(
+        args.problem,
+        args.method,
+        args.seed,
+        seconds=args.seconds,
+        steps=args.steps,
+        tol=args.tol,
+        points=args.points,
+        hidden=args.hidden,
+        out=args.out,
+    )
+    final = {k: float(v[-1]) for k, v in solution.history.items()}
+    print("final", solution.reason, json.dumps(final))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,289 @@
+"""A natural-gradient method without settings: damping, step size and momentum tune themselves."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jax.lax import Precision
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float, Int
+
+from .._checks import float_params, real_scalar
+from .._contracts import AbstractMethod, Linearisation, Params, tree_where
+from ..linalg import gram
+
+PROBE = 0.1
+"""The fraction of a step at which its curvature is measured."""
+MOST_BEND = 3 / 16
+"""The second-order part of a step is at most this fraction of the first-order part."""
+FLOP_LIMIT = 2**32
+"""Systems whose orthogonal factorisation costs more keep to damping that Cholesky can bear."""
+
+Solve = Callable[[Float[Array, " k"]], Params]
+
+
+class Trend(eqx.Module):
+    """−d log‖r‖²/dt by regression that forgets: its memory is a fixed fraction of the steps so far."""
+
+    sums: Float[Array, " 5"]  # of 1, t, y, t², ty
+
+    def update(self, time: Float[Array, ""], value: Float[Array, ""]) -> tuple["Trend", Float[Array, ""]]:
+        """With one more value; and the slope, 0 for the first ten."""
+        new = jnp.stack([jnp.ones_like(time), time, value, time**2, time * value])
+        sums = (1 - 4 / (time + 4)) * self.sums + new
+        w, t, y, tt, ty = sums
+        spread = w * tt - t * t
+        slope = -(w * ty - t * y) / jnp.where(spread > 0, spread, 1)
+        return Trend(sums), jnp.where((time > 10) & (spread > 0), slope, 0)
+
+
+class AutoState(eqx.Module):
+    """What `sg.Auto` carries; `damping`, `step_size`, `momentum` and `gain` are worth watching."""
+
+    increment: Params  # φ
+    scale: Params  # the largest mean squares of the columns of J so far
+    damping: Float[Array, ""]  # relative to `scale`, or to the mean eigenvalue of K
+    raise_by: Float[Array, ""]  # the factor of the next rejection
+    gain: Float[Array, ""]  # actual over predicted decrease of the last step
+    step_size: Float[Array, ""]
+    momentum: Float[Array, ""]
+    first: Float[Array, ""]  # ‖r‖ at the first step
+    trend: Trend
+    climb: Float[Array, ""]  # steps that made progress
+    log_decay: Float[Array, ""]  # of the step size, on the noise floor
+    step: Int[Array, ""]
+    refused: Int[Array, ""]  # steps that would have raised the loss
+
+
+class Auto(AbstractMethod):
+    """SNG and SPRING without settings; use it with a unit learning rate.
+
+    With more rows than parameters, a Levenberg–Marquardt step on the batch: columns scaled to unit size,
+    damping from the ratio of actual to predicted decrease. Otherwise SPRING, with damping that falls with
+    the residual, step size and momentum from the observed rate (η = (ρ + 1/β)/(1 + ρ), μ = (1 − ρ)/(1 + ρ),
+    β = 2n/k), and a step size that decays on the noise floor. In both, the step is bent along the geodesic:
+    its second-order part, from one more residual, is what lets it follow a narrow curved valley. A step
+    that would raise the batch's loss is refused, and the damping raised.
+
+    It needs `residual_at` in the linearisation; three residuals and one factorisation a step.
+
+    **Arguments:**
+
+    - `damping`: where the relative damping starts.
+    - `bend`: whether to take the second-order part.
+
+    ```python
+    method = sg.Auto()
+    result = sg.run(problem, method, sampler, 1.0, steps, key)
+    result.state.method.damping, result.state.method.gain
+    ```
+    """
+
+    damping: Float[Array, ""]
+    bend: bool = eqx.field(static=True)
+
+    def __init__(self, damping: Any = 1e-2, bend: bool = True):
+        self.damping = real_scalar("damping", damping, low=0)
+        self.bend = bend
+
+    def init(self, params: Params) -> AutoState:
+        """No increment, no history."""
+        dtype = jnp.finfo(jnp.result_type(*jax.tree.leaves(float_params("params", params)))).dtype
+        zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
+        nothing = jax.tree.map(jnp.zeros_like, params)
+        return AutoState(
+            increment=nothing,
+            scale=nothing,
+            damping=self.damping.astype(dtype),
+            raise_by=2 * one,
+            gain=zero,
+            step_size=one,
+            momentum=zero,
+            first=zero,
+            trend=Trend(jnp.zeros(5, dtype)),
+            climb=zero,
+            log_decay=zero,
+            step=jnp.zeros((), int),
+            refused=jnp.zeros((), int),
+        )
+
+    @jax.default_matmul_precision("highest")
+    def propose(self, lin: Linearisation, state: AutoState) -> tuple[Params, AutoState]:
+        """The whole step, zero where none lowers the loss on the batch."""
+        if lin.residual_at is None:
+            raise ValueError(
+                "`lin` must carry `residual_at` for sg.Auto, which tries its steps on the batch: "
+                "Linearisation(residual, jacobian, residual_at), as problems of sg.pinn give."
+            )
+        k, n = lin.jacobian.shape
+        plan = _overdetermined if k > n else _underdetermined
+        solve, direction, state = plan(lin, state)
+        eta = state.step_size
+        step = jax.tree.map(lambda d: eta.astype(d.dtype) * d, direction)
+        image = lin.jacobian.mv(step)
+        bent = _bend(lin, solve, step, image) if self.bend else step
+
+        r = lin.residual
+        after = lin.residual_at(bent)
+        actual = _dot(r, r) - _dot(after, after)
+        predicted = _dot(r, r) - _dot(r - image, r - image)
+        gain = actual / jnp.where(predicted > 0, predicted, 1)
+        # A NaN after the step is a refusal; one before it is left to the guard of the contract.
+        ok = (actual > 0) | ~jnp.isfinite(_dot(r, r))
+        state = _next(state, ok, gain, direction)
+        zero = jax.tree.map(jnp.zeros_like, bent)
+        return tree_where(ok, bent, zero), state
+
+
+def _next(state: AutoState, ok: Bool[Array, ""], gain: Float[Array, ""], direction: Params) -> AutoState:
+    """Nielsen's rule for the damping; a refused step halves the increment."""
+    trusted = jnp.clip(1 - (2 * gain - 1) ** 3, 1 / 5, 2)
+    damping = state.damping * jnp.where(ok, trusted, state.raise_by)
+    halved = jax.tree.map(lambda x: x / 2, state.increment)
+    return AutoState(
+        increment=tree_where(ok, direction, halved),
+        scale=state.scale,
+        damping=jnp.clip(damping, jnp.finfo(damping.dtype).eps ** 1.5, 1e8),
+        raise_by=jnp.where(ok, 2.0, jnp.minimum(2 * state.raise_by, 1e3)).astype(damping.dtype),
+        gain=jnp.where(jnp.isfinite(gain), gain, -1.0).astype(damping.dtype),
+        step_size=state.step_size,
+        momentum=state.momentum,
+        first=state.first,
+        trend=state.trend,
+        climb=state.climb,
+        log_decay=state.log_decay,
+        step=state.step + 1,
+        refused=state.refused + jnp.where(ok, 0, 1),
+    )
+
+
+def _overdetermined(lin: Linearisation, state: AutoState) -> tuple[Solve, Params, AutoState]:
+    """Levenberg–Marquardt: (JᵀJ + λD)⁻¹Jᵀr, with D the largest diagonal of JᵀJ so far."""
+    J = lin.jacobian.dense()
+    k, n = J.shape
+    before, unravel = ravel_pytree(state.scale)
+    scale = jnp.maximum(before, jnp.sum(J**2, axis=0).astype(before.dtype))
+    # A column of zeros is a parameter without effect: any scale will do.
+    root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
+    A = J / root
+    damping = _floored(state.damping, (k, n))
+    lam = damping.astype(J.dtype)
+
+    def by_cholesky() -> Float[Array, "n n"]:
+        return jnp.linalg.cholesky(gram(A.T) + lam * jnp.eye(n, dtype=J.dtype)).T
+
+    def by_qr() -> Float[Array, "n n"]:
+        return jnp.linalg.qr(jnp.concatenate([A, jnp.sqrt(lam) * jnp.eye(n, dtype=J.dtype)]), mode="r")
+
+    R = _factor(lam, 1.0, (k, n), by_cholesky, by_qr)
+
+    def once(u: Float[Array, " k"]) -> Float[Array, " n"]:
+        return solve_triangular(R, solve_triangular(R, A.T @ u, trans=1))
+
+    def solve(u: Float[Array, " k"]) -> Params:
+        x = once(u)
+        # One refinement of the seminormal equations is as good as the orthogonal factor itself.
+        rest = A.T @ (u - A @ x) - lam * x
+        x = x + solve_triangular(R, solve_triangular(R, rest, trans=1))
+        return unravel((x / root).astype(before.dtype))
+
+    state = eqx.tree_at(lambda s: (s.scale, s.damping), state, (unravel(scale), damping))
+    return solve, solve(lin.residual), state
+
+
+def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Solve, Params, AutoState]:
+    """SPRING with the closed forms of accelerated sketch-and-project at the observed rate."""
+    r, (k, n) = lin.residual, lin.jacobian.shape
+    K = lin.jacobian.gram()
+    unit = jnp.trace(K) / k
+    size = jnp.sqrt(_dot(r, r)).astype(state.first.dtype)
+    time = (state.step + 1).astype(state.first.dtype)
+    first = jnp.where(state.step == 0, size, state.first)
+    tiny = jnp.finfo(size.dtype).tiny
+    trend, slope = state.trend.update(time, 2 * jnp.log(jnp.maximum(size, tiny)))
+    noisy = (time > 50) & (slope * time < 1)
+    climb = state.climb + jnp.where(noisy, 0, 1)
+    log_decay = jnp.minimum(0, state.log_decay + jnp.where(noisy, -1, 1) / time)
+    rho = jnp.clip(jnp.maximum(2 / (climb + 2), slope), 0, 1)
+    beta = max(1.0, 2 * n / k)
+    momentum = (1 - rho) / (1 + rho)
+    step_size = (rho + 1 / beta) / (1 + rho) * jnp.exp(log_decay)
+
+    falling = 1e-2 * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
+    damping = _floored(jnp.maximum(state.damping, falling), (n, k))
+    lam = (damping * unit).astype(K.dtype)
+
+    def by_cholesky() -> Float[Array, "k k"]:
+        return jnp.linalg.cholesky(K + lam * jnp.eye(k, dtype=K.dtype)).T
+
+    def by_qr() -> Float[Array, "k k"]:
+        J = lin.jacobian.dense()
+        return jnp.linalg.qr(jnp.concatenate([J.T, jnp.sqrt(lam) * jnp.eye(k, dtype=K.dtype)]), mode="r")
+
+    R = _factor(lam, unit, (n, k), by_cholesky, by_qr)
+
+    def solve(u: Float[Array, " k"]) -> Params:
+        return lin.jacobian.rmv(solve_triangular(R, solve_triangular(R, u, trans=1)))
+
+    mu = momentum.astype(r.dtype)
+    phi = state.increment
+    new = solve(r - mu * lin.jacobian.mv(phi))
+    phi = jax.tree.map(lambda old, add: mu.astype(old.dtype) * old + add, phi, new)
+    state = eqx.tree_at(
+        lambda s: (s.damping, s.step_size, s.momentum, s.first, s.trend, s.climb, s.log_decay),
+        state,
+        (damping, step_size, momentum, first, trend, climb, log_decay),
+    )
+    return solve, phi, state
+
+
+def _cholesky_limit(size: int, dtype: Any) -> float:
+    """The relative damping below which Cholesky is not certain to be accurate."""
+    return 10 * size * float(jnp.finfo(dtype).eps)
+
+
+def _accurate(shape: tuple[int, int]) -> bool:
+    """Whether an orthogonal factorisation is affordable."""
+    return shape[0] * shape[1] ** 2 <= FLOP_LIMIT
+
+
+def _floored(damping: Float[Array, ""], shape: tuple[int, int]) -> Float[Array, ""]:
+    if _accurate(shape):
+        return damping
+    return jnp.maximum(damping, _cholesky_limit(shape[1], damping.dtype))
+
+
+def _factor(
+    lam: Float[Array, ""],
+    unit: Any,
+    shape: tuple[int, int],
+    by_cholesky: Callable[[], Float[Array, "m m"]],
+    by_qr: Callable[[], Float[Array, "m m"]],
+) -> Float[Array, "m m"]:
+    """R with RᵀR = AAᵀ + λI, from the gram matrix while that can represent it."""
+    if not _accurate(shape):
+        return by_cholesky()
+    return jax.lax.cond(lam > _cholesky_limit(shape[1], lam.dtype) * unit, by_cholesky, by_qr)
+
+
+def _bend(lin: Linearisation, solve: Solve, step: Params, image: Float[Array, " k"]) -> Params:
+    """The step with its second-order part: −½ J⁺ d²r/ds² along it (geodesic acceleration)."""
+    assert lin.residual_at is not None
+    probe = lin.residual_at(jax.tree.map(lambda s: PROBE * s, step))
+    second = 2 / PROBE * ((probe - lin.residual) / PROBE + image)
+    part = jax.tree.map(lambda x: x / 2, solve(second))
+    size = _norm(part)
+    limit = jnp.minimum(1, MOST_BEND * _norm(step) / jnp.where(size > 0, size, 1))
+    limit = jnp.where(jnp.isfinite(limit), limit, 0)
+    return jax.tree.map(lambda s, p: s + jnp.where(limit > 0, limit.astype(p.dtype) * p, 0), step, part)
+
+
+def _dot(a: Float[Array, " k"], b: Float[Array, " k"]) -> Float[Array, ""]:
+    return jnp.vdot(a, b, precision=Precision.HIGHEST)
+
+
+def _norm(tree: Params) -> Float[Array, ""]:
+    return jnp.sqrt(sum(jnp.sum(jnp.abs(x) ** 2) for x in jax.tree.leaves(tree)))

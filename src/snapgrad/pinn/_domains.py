@@ -1,0 +1,257 @@
+"""Where points come from: each domain is the image of a unit cube, so that any sequence on it will do."""
+
+import abc
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float, PRNGKeyArray
+from scipy.stats import qmc
+
+from .._checks import positive_int, real_array, real_scalar
+
+
+class AbstractDomain(eqx.Module):
+    """A set of points with a uniform distribution."""
+
+    dim: eqx.AbstractVar[int]
+    """Coordinates of a point."""
+    unit_dim: eqx.AbstractVar[int]
+    """Uniform numbers that place a point."""
+
+    @abc.abstractmethod
+    def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
+        """Points of the domain from points of the unit cube, uniform from uniform."""
+
+    def sample(self, key: PRNGKeyArray, count: int) -> Float[Array, "N d"]:
+        """Independent uniform points."""
+        return self.place(jax.random.uniform(key, (positive_int("count", count), self.unit_dim)))
+
+    def spread(self, key: PRNGKeyArray, count: int) -> Float[Array, "N d"]:
+        """Evenly spread points: a Sobol sequence, shifted at random around the unit cube."""
+        shift = jax.random.uniform(key, (1, self.unit_dim))
+        return self.place((sobol(self.unit_dim, positive_int("count", count)) + shift) % 1)
+
+
+def sobol(dim: int, count: int) -> Float[Array, "N q"]:
+    """The first points of a scrambled Sobol sequence, always the same ones."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # balance is lost for counts that are no power of two; spread is not
+        return jnp.asarray(qmc.Sobol(dim, scramble=True, rng=0).random(count))
+
+
+class Box(AbstractDomain):
+    """The box of points between `low` and `high`, one number for each coordinate."""
+
+    low: Float[Array, " d"]
+    high: Float[Array, " d"]
+
+    def __init__(self, low: Any, high: Any):
+        low, high = (
+            real_array(name, np.atleast_1d(value), ndim=1) for name, value in (("low", low), ("high", high))
+        )
+        if low.shape != high.shape:
+            raise ValueError(f"`high` must have {low.shape[0]} entries like `low`, got {high.shape[0]}.")
+        if bool(jnp.any(low >= high)):
+            raise ValueError(
+                f"`low` must be below `high` in every coordinate, or the box is empty; got "
+                f"{low.tolist()} and {high.tolist()}."
+            )
+        self.low, self.high = low, high
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a point."""
+        return self.low.shape[0]
+
+    @property
+    def unit_dim(self) -> int:
+        """One number a coordinate."""
+        return self.dim
+
+    def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
+        """Scaled and shifted."""
+        return self.low[None] + (self.high - self.low)[None] * unit
+
+    def boundary(self) -> "BoxBoundary":
+        """Its faces."""
+        return BoxBoundary(self)
+
+
+class BoxBoundary(AbstractDomain):
+    """The faces of a box, each in proportion to its area."""
+
+    box: Box
+
+    def __init__(self, box: Box):
+        self.box = box
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a point."""
+        return self.box.dim
+
+    @property
+    def unit_dim(self) -> int:
+        """One number chooses the face."""
+        return self.box.dim + 1
+
+    def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
+        """A point of the box, moved along one coordinate to a face."""
+        lengths = self.box.high - self.box.low
+        areas = jnp.exp(jnp.sum(jnp.log(lengths)) - jnp.log(lengths))
+        edges = jnp.cumsum(jnp.repeat(areas / 2, 2)) / jnp.sum(areas)
+        face = jnp.clip(jnp.searchsorted(edges, unit[:, 0], side="right"), 0, 2 * self.dim - 1)
+        ends = jnp.where(face % 2 == 0, self.box.low[face // 2], self.box.high[face // 2])
+        inside = self.box.place(unit[:, 1:])
+        return jnp.where(jnp.arange(self.dim)[None] == (face // 2)[:, None], ends[:, None], inside)
+
+
+class Sphere(AbstractDomain):
+    """The surface of a ball."""
+
+    centre: Float[Array, " d"]
+    radius: Float[Array, ""]
+
+    def __init__(self, centre: Any, radius: Any = 1.0):
+        self.centre = real_array("centre", np.atleast_1d(centre), ndim=1)
+        self.radius = _radius(radius)
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a point."""
+        return self.centre.shape[0]
+
+    @property
+    def unit_dim(self) -> int:
+        """One normal number a coordinate."""
+        return self.dim
+
+    def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
+        """Directions of normal vectors."""
+        return self.centre[None] + self.radius * _directions(unit)
+
+
+class Ball(AbstractDomain):
+    """The points within `radius` of `centre`."""
+
+    centre: Float[Array, " d"]
+    radius: Float[Array, ""]
+
+    def __init__(self, centre: Any, radius: Any = 1.0):
+        self.centre = real_array("centre", np.atleast_1d(centre), ndim=1)
+        self.radius = _radius(radius)
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a point."""
+        return self.centre.shape[0]
+
+    @property
+    def unit_dim(self) -> int:
+        """One number for the distance from the centre."""
+        return self.dim + 1
+
+    def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
+        """A direction and a distance."""
+        distance = self.radius * unit[:, :1] ** (1 / self.dim)
+        return self.centre[None] + distance * _directions(unit[:, 1:])
+
+    def boundary(self) -> Sphere:
+        """Its surface."""
+        return Sphere(self.centre, self.radius)
+
+
+class SpaceTime(AbstractDomain):
+    """Times from `start` to `end` over a domain of space; time is the first coordinate."""
+
+    space: AbstractDomain
+    start: Float[Array, ""]
+    end: Float[Array, ""]
+
+    def __init__(self, space: AbstractDomain, start: Any, end: Any):
+        if not isinstance(space, AbstractDomain):
+            raise TypeError(f"`space` must be a domain such as sg.pinn.Box, got {type(space).__name__}.")
+        self.space = space
+        self.start = real_scalar("start", start, low=-np.inf)
+        self.end = real_scalar("end", end, low=-np.inf)
+        if bool(self.start > self.end):
+            raise ValueError(f"`end` must not be before `start`, got {start!r} to {end!r}.")
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a point."""
+        return self.space.dim + 1
+
+    @property
+    def unit_dim(self) -> int:
+        """One number for time."""
+        return self.space.unit_dim + 1
+
+    def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
+        """Time, then space."""
+        time = self.start + (self.end - self.start) * unit[:, :1]
+        return jnp.concatenate([time, self.space.place(unit[:, 1:])], axis=1)
+
+    def initial(self) -> "SpaceTime":
+        """The domain of space at the start."""
+        return SpaceTime(self.space, self.start, self.start)
+
+    def boundary(self) -> "SpaceTime":
+        """The boundary of space at all times."""
+        if not isinstance(self.space, Box | Ball):
+            raise TypeError(f"`space` must have a boundary, as Box and Ball have; got {self.space!r}.")
+        return SpaceTime(self.space.boundary(), self.start, self.end)
+
+
+class Points(eqx.Module):
+    """Points that you give: an array `[N, d]`, or a tree of arrays, whose rows a residual sees one by one.
+
+    ```python
+    sg.pinn.Block("data", lambda u, row: u(row[0]) - row[1], sg.pinn.Points((x, measured)))
+    ```
+    """
+
+    rows: Any
+
+    def __init__(self, rows: Any):
+        leaves = jax.tree.leaves(rows)
+        if not leaves:
+            raise ValueError("`rows` must hold at least one array, got an empty tree.")
+        self.rows = jax.tree.map(lambda leaf: real_array("rows", leaf, ndim=np.ndim(leaf)), rows)
+        counts = {leaf.shape[:1] for leaf in jax.tree.leaves(self.rows)}
+        if len(counts) != 1 or () in counts:
+            raise ValueError(f"`rows` must share the length of their first axis, got {sorted(counts)}.")
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return jax.tree.leaves(self.rows)[0].shape[0]
+
+    def subset(self, key: PRNGKeyArray, count: int) -> Any:
+        """All rows, or a uniform subset of them."""
+        if count == self.count:
+            return self.rows
+        chosen = jax.random.choice(key, self.count, (count,), replace=False)
+        return jax.tree.map(lambda leaf: leaf[chosen], self.rows)
+
+
+def _radius(radius: Any) -> Float[Array, ""]:
+    value = real_scalar("radius", radius, low=0)
+    if not bool(value > 0):
+        raise ValueError(f"`radius` must be above 0, or the ball is empty; got {radius!r}.")
+    return value
+
+
+def _directions(unit: Float[Array, "N d"]) -> Float[Array, "N d"]:
+    edge = jnp.finfo(unit.dtype).eps
+    normal = ndtri(jnp.clip(unit, edge, 1 - edge))
+    if unit.shape[1] == 1:
+        return jnp.where(unit < 0.5, -1.0, 1.0)
+    length = jnp.linalg.norm(normal, axis=1, keepdims=True)
+    # The middle of the cube has no direction.
+    return jnp.where(length > 0, normal, 1.0) / jnp.where(length > 0, length, np.sqrt(unit.shape[1]))

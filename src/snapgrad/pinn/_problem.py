@@ -1,0 +1,267 @@
+"""A PINN: a network, and named blocks of residuals on sampled domains."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+
+from .._checks import float_params, positive_int, real_array, real_scalar
+from .._contracts import AbstractProblem, Batch, Linearisation, Params
+from ..jacobian import jacobian, stack
+from ._domains import AbstractDomain, Points
+
+EVALUATION_POINTS = 4096
+"""Points on which errors and losses are measured; never those of training."""
+
+
+class Block(eqx.Module):
+    """One condition: `residual(u, x)` must vanish on a domain.
+
+    **Arguments:**
+
+    - `name`: what it is called in metrics and errors.
+    - `residual`: of `u`, an ordinary function of a point, and a point `x`; a number, or a vector of them.
+      Unknown coefficients of the problem arrive by keyword.
+    - `domain`: such as `sg.pinn.Box`, its `boundary()`, or `sg.pinn.Points`.
+    - `points`: how many a step; by default all of `Points`.
+    - `weight`: of its mean square in the loss.
+
+    ```python
+    sg.pinn.Block("interior", lambda u, x: sg.pinn.laplacian(u, x) + f(x), box, points=900)
+    ```
+    """
+
+    name: str = eqx.field(static=True)
+    residual: Callable = eqx.field(static=True)
+    domain: AbstractDomain | Points
+    points: int = eqx.field(static=True)
+    weight: Float[Array, ""]
+
+    def __init__(
+        self,
+        name: str,
+        residual: Callable,
+        domain: AbstractDomain | Points,
+        points: int | None = None,
+        weight: Any = 1.0,
+    ):
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"`name` must be a word such as 'interior', got {name!r}.")
+        if not callable(residual):
+            raise TypeError(f"`residual` must be a function of (u, x), got {type(residual).__name__}.")
+        if not isinstance(domain, AbstractDomain | Points):
+            raise TypeError(
+                f"`domain` must be a domain such as sg.pinn.Box(low, high) or sg.pinn.Points(x), "
+                f"got {type(domain).__name__}."
+            )
+        most = domain.count if isinstance(domain, Points) else None
+        if points is None:
+            if most is None:
+                raise ValueError(f"`points` is missing for block {name!r}: say how many to draw a step.")
+            points = most
+        self.name, self.residual, self.domain = name, residual, domain
+        self.points = positive_int("points", points, most=most, most_name="the number of points given")
+        self.weight = real_scalar("weight", weight, low=0)
+
+    def draw(self, key: PRNGKeyArray, spread: bool = True) -> Any:
+        """Points for one step: evenly spread, or independent."""
+        if isinstance(self.domain, Points):
+            return self.domain.subset(key, self.points)
+        return (self.domain.spread if spread else self.domain.sample)(key, self.points)
+
+
+class Row(eqx.Module):
+    """A block's residual as a function of all parameters and one point."""
+
+    network: Any
+    residual: Callable = eqx.field(static=True)
+
+    def __call__(self, params: Params, x: Any) -> Float[Array, "*o"]:
+        """The residual at x."""
+
+        def u(y: Float[Array, " d"]) -> Float[Array, "*o"]:
+            return self.network(params["network"], y)
+
+        return jnp.asarray(self.residual(u, x, **params["unknowns"]))
+
+
+class PINN(AbstractProblem):
+    """Find u, a network, whose residuals vanish: min Σ_b w_b · mean of ½ r_b² over the blocks.
+
+    **Arguments:**
+
+    - `network`: `network.init(key)` and `network(params, x)`, such as `sg.pinn.MLP([2, 64, 1])`.
+    - `blocks`: the conditions, as `sg.pinn.Block`s.
+    - `exact`: for the error, the solution as a function of a point, or a pair `(points, values)`.
+    - `unknowns`: coefficients to find along with u, `{name: first guess}`; residuals get them by keyword.
+
+    ```python
+    box = sg.pinn.Box([0, 0], [1, 1])
+    problem = sg.pinn.PINN(
+        sg.pinn.MLP([2, 64, 1]),
+        [
+            sg.pinn.Block("interior", lambda u, x: sg.pinn.laplacian(u, x) + f(x), box, 900),
+            sg.pinn.Block("boundary", lambda u, x: u(x), box.boundary(), 120),
+        ],
+    )
+    solution = sg.pinn.solve(problem, jax.random.key(0))
+    ```
+    """
+
+    network: Any
+    blocks: tuple[Block, ...]
+    exact: Callable | None = eqx.field(static=True)
+    test: tuple[Float[Array, "N d"], Float[Array, "N *o"]] | None
+    unknowns: dict[str, Float[Array, "..."]]
+    num_rows: int | None = eqx.field(static=True, default=None)
+
+    def __init__(
+        self,
+        network: Any,
+        blocks: Sequence[Block],
+        exact: Callable | tuple[Any, Any] | None = None,
+        unknowns: Mapping[str, Any] | None = None,
+    ):
+        if not (callable(network) and callable(getattr(network, "init", None))):
+            raise TypeError(
+                f"`network` must have `init(key)` and be called as network(params, x), as sg.pinn.MLP and "
+                f"sg.pinn.Equinox are; got {type(network).__name__}."
+            )
+        blocks = tuple(blocks)
+        if not blocks:
+            raise ValueError("`blocks` must hold at least one Block, got none.")
+        for i, block in enumerate(blocks):
+            if not isinstance(block, Block):
+                raise TypeError(f"`blocks[{i}]` must be a sg.pinn.Block, got {type(block).__name__}.")
+        names = [block.name for block in blocks]
+        if len(set(names)) < len(names):
+            raise ValueError(f"`blocks` must have different names, got {', '.join(names)}.")
+        self.network, self.blocks = network, blocks
+        self.unknowns = {name: jnp.asarray(value, float) for name, value in (unknowns or {}).items()}
+        self.num_rows = None
+        self.exact = exact if callable(exact) else None
+        params = jax.eval_shape(lambda key: self.init(key), jax.random.key(0))
+        for block in blocks:
+            self._check_block(block, params)
+        self.test = self._test_set(exact, params)
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """`{"network": ..., "unknowns": ...}`: fresh weights and the first guesses."""
+        return {"network": self.network.init(key), "unknowns": self.unknowns}
+
+    def u(self, params: Params, x: Any) -> Array:
+        """The network at one point, or at each row of an array of them."""
+        x = jnp.asarray(x)
+        if x.ndim == 1:
+            return self.network(params["network"], x)
+        return jax.vmap(self.network, (None, 0))(params["network"], x)
+
+    def draw(self, key: PRNGKeyArray, spread: bool = True) -> dict[str, Any]:
+        """Points for one step, `{block name: points}`."""
+        keys = jax.random.split(key, len(self.blocks))
+        return {block.name: block.draw(keys[i], spread) for i, block in enumerate(self.blocks)}
+
+    def linearise(self, params: Params, batch: Batch) -> Linearisation:
+        """The weighted residuals of all blocks, stacked, and their rows."""
+        found = [jacobian(self._row(block), params, batch[block.name]) for block in self.blocks]
+        weights = [self._scale(block, jac.shape[0]) for block, jac in zip(self.blocks, found, strict=True)]
+        found = [jac.scale(w) for jac, w in zip(found, weights, strict=True)]
+        rows = found[0] if len(found) == 1 else stack(found)
+        return Linearisation(
+            self._residual(params, batch), rows, jax.tree_util.Partial(_residual_after, self, params, batch)
+        )
+
+    def residuals(self, params: Params, batch: Batch) -> dict[str, Array]:
+        """Unweighted residuals of each block."""
+        return {
+            block.name: jax.vmap(self._row(block), (None, 0))(params, batch[block.name])
+            for block in self.blocks
+        }
+
+    def metrics(self, params: Params) -> dict[str, Scalar]:
+        """`loss` on points of its own, `relative_l2` where the solution is known, and the unknowns."""
+        batch = self.draw(jax.random.key(1))
+        found = {"loss": jnp.sum(self._residual(params, batch) ** 2) / 2}
+        if self.test is not None:
+            points, values = self.test
+            error = self.u(params, points) - values
+            found["relative_l2"] = jnp.linalg.norm(error) / jnp.linalg.norm(values)
+        return found | {name: value for name, value in params["unknowns"].items() if value.ndim == 0}
+
+    def check(self, params: Params, batch: Batch) -> None:
+        """Raise if a block's residual is not finite here, or does not depend on the parameters at all."""
+        float_params("params", params)
+        for block in self.blocks:
+            jac = jacobian(self._row(block), params, batch[block.name])
+            values = np.asarray(jac.values()).reshape(jac.shape[0] // jac.outputs, -1)
+            bad = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
+            if bad.size:
+                first = int(bad[0])
+                where = jax.tree.map(lambda leaf: np.asarray(leaf[first]).tolist(), batch[block.name])  # noqa: B023
+                raise ValueError(
+                    f"the residual of block {block.name!r} is NaN or infinite at {bad.size} of "
+                    f"{len(values)} points, for example at x = {where}."
+                )
+            if all(leaf.how == "unused" for leaf in jac.plan().leaves):
+                raise ValueError(
+                    f"the residual of block {block.name!r} does not depend on the network or the unknowns: "
+                    f"there is nothing to train. Use the argument `u` in it."
+                )
+
+    def _row(self, block: Block) -> Row:
+        return Row(self.network, block.residual)
+
+    def _scale(self, block: Block, rows: int) -> Float[Array, ""]:
+        outputs = rows // block.points
+        return jnp.sqrt(block.weight / (rows // outputs))
+
+    def _residual(self, params: Params, batch: Batch) -> Float[Array, " k"]:
+        parts = []
+        for block in self.blocks:
+            values = jax.vmap(self._row(block), (None, 0))(params, batch[block.name]).reshape(-1)
+            parts.append(self._scale(block, values.shape[0]).astype(values.dtype) * values)
+        return jnp.concatenate(parts)
+
+    def _check_block(self, block: Block, params: Any) -> None:
+        points = jax.eval_shape(lambda key: block.draw(key), jax.random.key(0))
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), points)
+        out = jax.eval_shape(lambda p, x: self._row(block)(p, x), params, one)
+        if out.ndim > 1 or out.size == 0 or not jnp.issubdtype(out.dtype, jnp.floating):
+            raise ValueError(
+                f"the residual of block {block.name!r} must be one real number, or a vector of them, for one "
+                f"point; got shape {out.shape} and dtype {out.dtype}. Residuals are written for one point "
+                f"and mapped over the batch for you."
+            )
+
+    def _test_set(self, exact: Any, params: Any) -> tuple[Array, Array] | None:
+        if exact is None:
+            return None
+        if not callable(exact):
+            points, values = exact
+            points = real_array("exact[0]", points, ndim=2)
+            values = real_array("exact[1]", values, ndim=np.ndim(values), rows=points.shape[0])
+        else:
+            domain = self.blocks[0].domain
+            if isinstance(domain, Points):
+                raise ValueError(
+                    f"`exact` must be a pair (points, values) where the first block, "
+                    f"{self.blocks[0].name!r}, has points of its own; or put a block on a domain first."
+                )
+            points = domain.spread(jax.random.key(2), EVALUATION_POINTS)
+            values = jnp.asarray(jax.vmap(exact)(points))
+        shape = jax.eval_shape(lambda p: self.u(p, points), params).shape
+        if shape != values.shape:
+            raise ValueError(
+                f"`exact` must have the shape of the network's output, {shape[1:]} at one point; "
+                f"got {values.shape[1:]}."
+            )
+        return points, values
+
+
+def _residual_after(problem: PINN, params: Params, batch: Batch, step: Params) -> Float[Array, " k"]:
+    moved = jax.tree.map(lambda p, s: p - s.astype(p.dtype), params, step)
+    return problem._residual(moved, batch)

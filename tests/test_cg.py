@@ -1,5 +1,7 @@
 """Conjugate gradients against direct solves, and preconditioners against the spectra they should flatten."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,19 @@ def kernel(size=60, decay=0.7):
     return (Q * decay ** jnp.arange(size)[None, :]) @ Q.T
 
 
+@functools.partial(jax.jit, static_argnums=1)
+def approximations(K, rank):
+    return {
+        "nystrom": nystrom(lambda v: K @ v, size=K.shape[0], rank=rank, key=KEY),
+        "rp_cholesky": rp_cholesky(K, rank=rank, key=KEY),
+    }
+
+
+@jax.jit
+def solve(K, b, damping, low=None):
+    return cg_solve(K, b, damping, preconditioner=low, tolerance=1e-11)
+
+
 @pytest.mark.parametrize("damping", [1e-2, 1e-6])
 def test_agrees_with_a_direct_solve(damping):
     K, b = kernel(), jax.random.normal(KEY, (60,))
@@ -30,12 +45,7 @@ def test_agrees_with_a_direct_solve(damping):
 @pytest.mark.parametrize("build", ["nystrom", "rp_cholesky"])
 def test_preconditioner_saves_steps(build):
     K, b = kernel(), jax.random.normal(KEY, (60,))
-    if build == "nystrom":
-        low = nystrom(lambda v: K @ v, size=60, rank=40, key=KEY)
-    else:
-        low = rp_cholesky(K, rank=40, key=KEY)
-    plain = cg_solve(K, b, 1e-6, tolerance=1e-11)
-    helped = cg_solve(K, b, 1e-6, preconditioner=low, tolerance=1e-11)
+    plain, helped = solve(K, b, 1e-6), solve(K, b, 1e-6, approximations(K, 40)[build])
     exact = psd_solve(K, b, 1e-6)
     np.testing.assert_allclose(helped.solution, exact, rtol=0, atol=1e-7 * float(jnp.abs(exact).max()))
     assert helped.steps * 3 < plain.steps
@@ -45,7 +55,7 @@ def test_preconditioner_saves_steps(build):
 def test_approximations_are_close_to_the_best_of_their_rank(rank):
     K = kernel()
     best = float(jnp.sum(0.7 ** jnp.arange(60)[rank:]))  # trace of what the best approximation misses
-    for low in (nystrom(lambda v: K @ v, size=60, rank=rank, key=KEY), rp_cholesky(K, rank=rank, key=KEY)):
+    for low in approximations(K, rank).values():
         near = (low.vectors * low.values[None, :]) @ low.vectors.T
         np.testing.assert_allclose(low.vectors.T @ low.vectors, jnp.eye(rank), atol=1e-12)
         missed = float(jnp.trace(K - near))
@@ -55,17 +65,17 @@ def test_approximations_are_close_to_the_best_of_their_rank(rank):
 
 def test_full_rank_solves_in_a_step_or_two():
     K, b = kernel(20), jax.random.normal(KEY, (20,))
-    for low in (nystrom(lambda v: K @ v, size=20, rank=20, key=KEY), rp_cholesky(K, rank=20, key=KEY)):
-        assert cg_solve(K, b, 1e-4, preconditioner=low, tolerance=1e-9).steps <= 3
+    for low in approximations(K, 20).values():
+        assert solve(K, b, 1e-4, low).steps <= 3
 
 
 def test_rank_deficient_kernel_and_zero_right_hand_side():
     K = jnp.diag(jnp.array([3.0, 2.0, 0.0, 0.0]))
-    low = rp_cholesky(K, rank=4, key=KEY)
+    low = approximations(K, 4)["rp_cholesky"]
     np.testing.assert_allclose((low.vectors * low.values[None, :]) @ low.vectors.T, K, atol=1e-12)
-    result = cg_solve(K, jnp.ones(4), 0.5, preconditioner=low)
+    result = solve(K, jnp.ones(4), 0.5, low)
     np.testing.assert_allclose(result.solution, [1 / 3.5, 1 / 2.5, 2.0, 2.0], rtol=1e-9)
-    nothing = cg_solve(K, jnp.zeros(4), 0.5)
+    nothing = solve(K, jnp.zeros(4), 0.5)
     assert nothing.steps == 0 and nothing.residual == 0 and not jnp.any(nothing.solution)
 
 
@@ -74,13 +84,13 @@ def test_with_a_jacobian_and_no_kernel():
     x, b = jax.random.normal(KEY, (25, 4)), jax.random.normal(KEY, (25,))
 
     @jax.jit
-    def solve(params, x, b):
+    def without_kernel(params, x, b):
         jac = jacobian(lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"], params, x)
         product = lambda v: jac.mv(jac.rmv(v))  # noqa: E731
         low = nystrom(product, size=25, rank=15, key=KEY)
         return cg_solve(product, b, 1e-3, preconditioner=low, tolerance=1e-13), jac.gram()
 
-    result, K = solve(params, x, b)
+    result, K = without_kernel(params, x, b)
     exact = psd_solve(K, b, 1e-3)
     np.testing.assert_allclose(result.solution, exact, rtol=0, atol=1e-9 * float(jnp.abs(exact).max()))
 

@@ -1,5 +1,6 @@
 """Row blocks compose: weights, means, stacks and complex rows against the matrices they stand for."""
 
+import functools
 import sys
 
 import jax
@@ -32,7 +33,7 @@ def flat(tree):
     return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 def products(jac, u):
     return jac.dense(), jac.gram(), flat(jac.rmv(u)), jac.mv(PARAMS)
 

@@ -1,24 +1,137 @@
-"""One self-contained HTML page from a folder of results."""
+"""One self-contained HTML page: pictures, claims, settings and links to the data beside it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 from ._figures import inline
 
-
-def page(studies: Sequence[Mapping[str, Any]], folder: Path) -> str:
-    """The page: for each study its picture, caption, claims, settings and links to the data."""
-    sections = "\n".join(_section(study, folder) for study in studies)
-    head = "<!doctype html>\n<html lang='en'><meta charset='utf-8'><title>snapgrad</title>"
-    return f"{head}\n{sections}\n</html>\n"
+_TITLE = "Sketch-and-project natural gradients: the paper's experiments, reproduced"
 
 
-def _section(study: Mapping[str, Any], folder: Path) -> str:
-    name = study["name"]
-    plots = "".join(
-        inline((folder / name / "plots" / f"{i}.svg").read_text(), escape(study["title"]))
-        for i in range(study["plots"])
+def page(studies: Sequence[Mapping[str, Any]]) -> str:
+    """The page for studies as stored in their `study.json`, with `claims` and `svgs` added.
+
+    It loads nothing: styles and pictures are in it. Links go to files beside it, in one folder a study.
+    """
+    style = files("snapgrad.report").joinpath("page.css").read_text(encoding="utf-8")
+    claims = [claim for study in studies for claim in study["claims"] if claim["judged"]]
+    failed = [claim for claim in claims if not claim["passed"]]
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            '<link rel="icon" href="data:,">',  # without it browsers ask for /favicon.ico
+            f"<title>{_TITLE}</title>",
+            f"<style>\n{style}</style>",
+            "</head>",
+            "<body>",
+            "<header>",
+            f"<h1>{_TITLE}</h1>",
+            f"<p>{_summary(studies, len(claims), len(failed))}</p>",
+            _contents(studies),
+            "</header>",
+            "<main>",
+            *(_section(study) for study in studies),
+            "</main>",
+            "</body>",
+            "</html>",
+            "",
+        ]
     )
-    return f"<section id='{name}'><h2>{escape(study['title'])}</h2>{plots}</section>"
+
+
+def _summary(studies: Sequence[Mapping[str, Any]], judged: int, failed: int) -> str:
+    if not judged:
+        verdict = "This is a quick run at small sizes: claims are measured but not judged."
+    elif failed:
+        verdict = f'<strong class="fails">{failed} of {judged} claims fail.</strong>'
+    else:
+        verdict = f'<strong class="holds">All {judged} claims hold.</strong>'
+    seeds = ", ".join(sorted({str(study["seed"]) for study in studies}))
+    seconds = sum(study["seconds"] for study in studies)
+    versions = ", ".join(f"{name} {value}" for name, value in studies[-1]["versions"].items())
+    return (
+        f"{verdict} Seed {seeds}; {_duration(seconds)} of computing in all; {escape(versions)}. "
+        f"Each claim is a statement turned into one number with a threshold fixed beforehand."
+    )
+
+
+def _contents(studies: Sequence[Mapping[str, Any]]) -> str:
+    items = []
+    for study in studies:
+        judged = [claim for claim in study["claims"] if claim["judged"]]
+        passed = sum(claim["passed"] for claim in judged)
+        count = f" <span>{passed}/{len(judged)}</span>" if judged else ""
+        link = f'<a href="#{escape(study["name"])}">{escape(study["title"])}</a>'
+        items.append(f"<li>{link}{count}</li>")
+    return f'<nav aria-label="Figures"><ol>{"".join(items)}</ol></nav>'
+
+
+def _section(study: Mapping[str, Any]) -> str:
+    name, title = escape(study["name"]), escape(study["title"])
+    plots = "\n".join(
+        f'<div class="plot">{inline(svg, escape(f"{title}, plot {i + 1}"))}</div>'
+        for i, svg in enumerate(study["svgs"])
+    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in study["notes"])
+    return "\n".join(
+        [
+            f'<section id="{name}">',
+            f'<h2>{title} <small class="source">{escape(study["source"])}</small></h2>',
+            f'<figure><div class="plots">\n{plots}\n</div>',
+            f"<figcaption>{escape(study['caption'])}</figcaption></figure>",
+            _claims(study["claims"]),
+            f'<aside aria-label="Notes">{notes}</aside>' if notes else "",
+            _details(study),
+            "</section>",
+        ]
+    )
+
+
+def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for claim in claims:
+        word = ("holds" if claim["passed"] else "fails") if claim["judged"] else "not judged"
+        kind = word if claim["judged"] else "unjudged"
+        detail = f' <span class="detail">({escape(claim["detail"])})</span>' if claim["detail"] else ""
+        rows.append(
+            f'<tr class="claim {kind}"><td>{escape(claim["statement"])}{detail}</td>'
+            f'<td class="number">{_number(claim["value"])}</td>'
+            f'<td class="number">{escape(claim["wanted"])}</td><td class="verdict">{word}</td></tr>'
+        )
+    head = "<tr><th>claim</th><th>measured</th><th>wanted</th><th>verdict</th></tr>"
+    return f'<table class="claims"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _details(study: Mapping[str, Any]) -> str:
+    name = escape(study["name"])
+    data = " · ".join(f'<a href="{name}/data/{p}.npz" download>{p}</a>' for p in map(escape, study["panels"]))
+    settings = "".join(
+        f"<dt>{escape(key)}</dt><dd>{escape(json.dumps(value, ensure_ascii=False))}</dd>"
+        for key, value in study["settings"].items()
+    )
+    return (
+        f'<p class="links">Download: <a href="{name}/{name}.csv" download>table (CSV)</a> · '
+        f'<a href="{name}/{name}.svg" download>picture (SVG)</a> · '
+        f'<a href="{name}/claims.json" download>claims (JSON)</a></p>'
+        f"<details><summary>Settings, timing, raw data</summary><dl>{settings}"
+        f"<dt>computing time</dt><dd>{_duration(study['seconds'])} "
+        f"({_duration(study['cpu_seconds'])} of processor time)</dd>"
+        f"<dt>hash of all settings</dt><dd><code>{escape(study['hash'][:16])}</code></dd>"
+        f"<dt>arrays (NPZ)</dt><dd>{data}</dd></dl></details>"
+    )
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else escape(str(value))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

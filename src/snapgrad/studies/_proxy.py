@@ -40,6 +40,16 @@ def powers(base: float, first: int, last: int) -> tuple[float, ...]:
     return tuple(float(base**i) for i in range(first, last + 1))
 
 
+def pretty(value: float) -> str:
+    """A power of two or ten as such: 2⁻⁶, 10⁻³."""
+    for base in (2, 10):
+        exponent = math.log(value, base)
+        if math.isclose(exponent, round(exponent), abs_tol=1e-9):
+            text = str(round(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+            return f"{base}{text}" if not 0 <= exponent <= 1 else f"{value:g}"
+    return f"{value:.3g}"
+
+
 def panels(
     settings: ProxySettings,
     instances: Callable[[], Sequence[Instance]],
@@ -125,8 +135,8 @@ def close(data: Data, kind: str, values: Sequence[float], limit: float) -> Claim
     gaps = np.array([decades(data, "svs", "uniform", kind, x) for x in values])
     name = "λ" if kind == "damping" else "η"
     return Claim(
-        f"Squared volume sampling follows uniform sampling at every {name} from {values[0]:.3g} "
-        f"to {values[-1]:.3g}",
+        f"Squared volume sampling follows uniform sampling at every {name} from {pretty(values[0])} "
+        f"to {pretty(values[-1])}",
         float(np.abs(gaps).max()),
         high=limit,
         detail="largest gap of the mean errors, in decades",
@@ -196,9 +206,11 @@ def draw(ax: Any, data: Data, kind: str, floor: float, ceiling: float) -> None:
             markersize=6,
             clip_on=False,
         )
-    ax.set(xscale="log", yscale="log", ylim=(floor, ceiling))
+    ax.set(xscale="log", yscale="log", ylim=(floor, ceiling), ylabel="relative error after T steps")
+    ax.set_xlabel("regularisation λ" if kind == "damping" else "step size η")
     if kind == "step_size":
         ax.set_xscale("log", base=2)
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0))
 
 
 def table(data: Data) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import report
-from . import load
+from . import NAMES, load
 from ._pool import Event, Job, run_jobs
 from ._store import ResultsError, load_panel, read_json, settings_hash, write_atomic, write_json, write_table
 from ._study import Panel, Size, Study
@@ -127,7 +127,7 @@ def finish(name: str, out: Path, size: Size, seed: int) -> dict[str, Any]:
 
 def write_report(out: Path) -> Path:
     """Builds `report.html` from the studies found in a folder."""
-    names = sorted(path.parent.name for path in out.glob("*/study.json"))
+    names = [name for name in NAMES if (out / name / "study.json").exists()]
     if not names:
         raise ResultsError(f"{out} holds no results. Run `snapgrad reproduce --out {out}` first.")
     studies = []
@@ -135,9 +135,18 @@ def write_report(out: Path) -> Path:
         folder = out / name
         entry = read_json(folder / "study.json")
         entry["claims"] = read_json(folder / "claims.json")
+        try:
+            entry["svgs"] = [
+                (folder / "plots" / f"{index}.svg").read_text(encoding="utf-8")
+                for index in range(entry["plots"])
+            ]
+        except (OSError, KeyError, TypeError):
+            raise ResultsError(
+                f"{folder} is damaged. Run `snapgrad reproduce {name}` to draw it anew."
+            ) from None
         studies.append(entry)
     path = out / "report.html"
-    write_atomic(path, report.page(studies, out).encode())
+    write_atomic(path, report.page(studies).encode())
     return path
 
 

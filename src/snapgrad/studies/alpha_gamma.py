@@ -176,9 +176,9 @@ def _draw_paper(ax: Any, data: Data) -> None:
     )
     ax.plot(c["k"], c["alpha"], color=BLUE, marker="o", label="α, exact")
     ax.plot(c["k"], c["alpha"] / c["plug_in"], color=ORANGE, marker="s", linestyle="--", label="α/γ")
-    ax.set(xscale="log", yscale="log", xlabel="sample size k", title="the paper's figure")
+    ax.set(xscale="log", yscale="log", ylim=(1e-10, None), xlabel="sample size k", title="the paper's figure")
     ticks(ax, c["k"])
-    ax.legend(loc="center right")
+    ax.legend(loc="lower right")
 
 
 def _draw_interval(ax: Any, data: Data) -> None:
@@ -203,7 +203,7 @@ def _draw_interval(ax: Any, data: Data) -> None:
     ax.plot(c["k"], c["k"], color=GREY, linestyle=":", label="γ = k")
     ax.set(xscale="log", yscale="log", xlabel="sample size k", ylabel="γ", title="γ with an interval")
     ticks(ax, c["k"])
-    ax.legend(loc="upper left")
+    ax.legend(loc="upper left", bbox_to_anchor=(0, 0.99))
 
 
 def _notes(data: Data) -> list[str]:
@@ -224,7 +224,7 @@ STUDY = Study(
     caption=(
         "Left, as in the paper: α (exact, from elementary symmetric polynomials), γ (the norm of a mean "
         "over as many squared volume samples as the paper drew) and α/γ, which sets the rate of SNG at its "
-        "largest safe step, for J = Q₁DQ₂ with D_ii = 1/i², m = 1000, n = 100 and λ = 0. Right: the same "
+        "largest safe step, for J = Q₁DQ₂ with Dᵢᵢ = 1/i², m = 1000, n = 100 and λ = 0. Right: the same "
         "estimate of γ while its number of draws grows, falling towards an unbiased estimate with its "
         "interval."
     ),

@@ -228,7 +228,7 @@ STUDY = Study(
     source="Figure 5",
     caption=(
         "Left, as in the paper: empirical rates of SNG and SPRING under uniform sampling at λ = 0, for J = "
-        "Q₁DQ₂ with D_ii = 1/i and κ(H) = 100 (m = 1000, n = 100), with η = 2^i and μ = 1 − 2^−j tuned for "
+        "Q₁DQ₂ with Dᵢᵢ = 1/i and κ(H) = 100 (m = 1000, n = 100), with η = 2^i and μ = 1 − 2^−j tuned for "
         "every run by the paper's dynamic grid search. Means and range over three problems, T = 10⁴. "
         "Right: their ratio, also for runs of 1000 steps."
     ),

@@ -134,12 +134,12 @@ def _draw(ax: Any, data: Data) -> None:
         axes.fill_between(k, rates.min(axis=1), rates.max(axis=1), color=colour, alpha=0.2, linewidth=0)
         return k, mean
 
-    k, mean = curve(ax, "decay", BLUE, "o", "SNG, D_ii = 1/i²")
+    k, mean = curve(ax, "decay", BLUE, "o", "SNG, Dᵢᵢ = 1/i²")
     ax.plot(k, mean[-1] * k / k[-1], color=GREY, linestyle=":", label="linear growth")
     ax.set(xscale="log", yscale="log", xlabel="sample size k", ylabel="rate a step")
     ticks(ax, k)
     ax.legend(loc="upper left")
-    inset = ax.inset_axes((0.58, 0.13, 0.4, 0.36))
+    inset = ax.inset_axes((0.62, 0.1, 0.36, 0.27))
     k, mean = curve(inset, "flat", ORANGE, "s", "flat")
     inset.plot(k, mean[-1] * k / k[-1], color=GREY, linestyle=":")
     inset.set(xscale="log", yscale="log")
@@ -178,7 +178,7 @@ STUDY = Study(
     source="Figure 4",
     caption=(
         "Left, as in the paper: the empirical rate of SNG, minus the slope of the logarithm of the squared "
-        "error, under uniform sampling with η = 1 and λ = 0, for J = Q₁DQ₂ with D_ii = 1/i² (m = 1000, n = "
+        "error, under uniform sampling with η = 1 and λ = 0, for J = Q₁DQ₂ with Dᵢᵢ = 1/i² (m = 1000, n = "
         "100, Wishart H); inset: the same with a flat spectrum. Means and range over five problems. Right: "
         "the errors behind it, geometric means over the problems."
     ),

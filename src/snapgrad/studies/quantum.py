@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+from scipy.sparse.linalg import eigsh
 
 from .._checks import one_of, positive_int, real_scalar
 from ..report import BLUE, GREEN, ORANGE, render, standalone
@@ -138,26 +139,20 @@ def exact_energy(name: Name, training: Training) -> float | None:
         return tfim_energy(training.size, training.field)
     if name == "heisenberg":
         return heisenberg_energy(training.size)
-    hamiltonian, _ = _system(name, training)
+    hamiltonian = _hamiltonian(name, training)
     if hamiltonian.hilbert.n_states > MOST_STATES:
         return None
-    import netket as nk
-
-    return float(nk.exact.lanczos_ed(hamiltonian)[0])
+    start = np.ones(hamiltonian.hilbert.n_states)
+    return float(eigsh(hamiltonian.to_sparse(), k=1, which="SA", v0=start, return_eigenvectors=False)[0])
 
 
 def train(name: Name, method: Method, training: Training | None = None, live: Live | None = None) -> Outcome:
-    """Trains one ground state; `live` sees every iteration as it happens.
-
-    ```python
-    outcome = train("tfim", "spring", live=lambda name, method, point: print(point.energy))
-    ```
-    """
+    """Trains one ground state; `live(name, method, point)` sees every iteration as it happens."""
     name, training = _checked(name, training or DEFAULTS[name])
     one_of("method", method, METHODS)
-    hamiltonian, vstate = _system(name, training)
-    operator = hamiltonian.to_jax_operator()
-    driver = _driver(method, operator, vstate, training)
+    hamiltonian = _hamiltonian(name, training)
+    vstate = _state(name, training, hamiltonian.hilbert)
+    driver = _driver(method, hamiltonian, vstate, training)
     history: list[Point] = []
     clock, cpu = [time.perf_counter()], time.process_time()
 
@@ -175,7 +170,7 @@ def train(name: Name, method: Method, training: Training | None = None, live: Li
 
     driver.run(training.steps, out=None, show_progress=False, callback=note)
     vstate.n_samples = training.final_samples
-    final = vstate.expect(operator)
+    final = vstate.expect(hamiltonian)
     return Outcome(
         name=name,
         method=method,
@@ -209,37 +204,40 @@ def _checked(name: Any, training: Training) -> tuple[Name, Training]:
     return name, training
 
 
-def _system(name: Name, training: Training) -> tuple[Any, Any]:
-    """The Hamiltonian and a state to train."""
+def _hamiltonian(name: Name, training: Training) -> Any:
     import netket as nk
 
-    size, seed = training.size, training.seed
-    chain = nk.graph.Chain(size)
     if name == "tfim":
-        hilbert = nk.hilbert.Spin(0.5, size)
-        ising: Any = nk.operator.Ising
-        hamiltonian = ising(hilbert, chain, h=training.field, J=-1.0).to_local_operator()
+        ising: Any = nk.operator.IsingJax
+        hilbert = nk.hilbert.Spin(0.5, training.size)
+        return ising(hilbert, nk.graph.Chain(training.size), h=training.field, J=-1.0)
+    hilbert = nk.hilbert.Spin(0.5, training.size, total_sz=0)
+    # Marshall's rotation of every other spin: without frustration the ground state is then positive.
+    if name == "heisenberg":
+        return nk.operator.Heisenberg(
+            hilbert, nk.graph.Chain(training.size), sign_rule=True
+        ).to_jax_operator()
+    graph = nk.graph.Chain(training.size, max_neighbor_order=2)
+    couplings = {"J": [1.0, training.j2], "sign_rule": [True, False]}
+    return nk.operator.Heisenberg(hilbert, graph, **couplings).to_jax_operator()
+
+
+def _state(name: Name, training: Training, hilbert: Any) -> Any:
+    import netket as nk
+
+    chain = nk.graph.Chain(training.size)
+    if name == "tfim":
         sampler = nk.sampler.MetropolisLocal(hilbert, n_chains=training.chains)
         model = nk.models.RBM(alpha=training.alpha, param_dtype=float)
     else:
-        hilbert = nk.hilbert.Spin(0.5, size, total_sz=0)
-        if name == "heisenberg":
-            # Marshall's rotation of every other spin makes the ground state positive.
-            hamiltonian = nk.operator.Heisenberg(hilbert, chain, sign_rule=True)
-        else:
-            graph = nk.graph.Chain(size, max_neighbor_order=2)
-            couplings = {"J": [1.0, training.j2], "sign_rule": [True, False]}
-            hamiltonian = nk.operator.Heisenberg(hilbert, graph, **couplings)
         sampler = nk.sampler.MetropolisExchange(hilbert, graph=chain, d_max=2, n_chains=training.chains)
         kind = float if name == "heisenberg" else complex
         model = nk.models.RBMSymm(chain.translation_group(), alpha=training.alpha, param_dtype=kind)
-    vstate = nk.vqs.MCState(
-        sampler, model, n_samples=training.samples, n_discard_per_chain=2, seed=seed, sampler_seed=seed + 1
-    )
-    return hamiltonian, vstate
+    options: dict[str, Any] = {"seed": training.seed, "sampler_seed": training.seed + 1}
+    return nk.vqs.MCState(sampler, model, n_samples=training.samples, n_discard_per_chain=2, **options)
 
 
-def _driver(method: Method, operator: Any, vstate: Any, training: Training) -> Any:
+def _driver(method: Method, hamiltonian: Any, vstate: Any, training: Training) -> Any:
     import netket as nk
     import optax
 
@@ -250,12 +248,12 @@ def _driver(method: Method, operator: Any, vstate: Any, training: Training) -> A
     if method != "sr":
         momentum = training.momentum if method == "spring" else None
         options = {"damping": damping, "momentum": momentum, "max_norm": training.max_norm}
-        return VMC(operator, training.step_size, vstate, **options)
+        return VMC(hamiltonian, training.step_size, vstate, **options)
     optimizer = optax.sgd(training.step_size)
     if training.max_norm is not None:
         optimizer = optax.chain(optimizer, optax.clip_by_global_norm(training.max_norm))
     with contextlib.redirect_stdout(io.StringIO()):  # it announces its choices
-        return nk.driver.VMC_SR(operator, optimizer, diag_shift=damping, variational_state=vstate)
+        return nk.driver.VMC_SR(hamiltonian, optimizer, diag_shift=damping, variational_state=vstate)
 
 
 def run(
@@ -317,12 +315,9 @@ def describe(point: Point, size: int, exact: float | None) -> str:
 
 def summary(outcome: Outcome) -> str:
     """The result of a run in a line."""
-    last = Point(0, 0.0, outcome.energy, outcome.error, outcome.variance)
+    last = replace(outcome.history[-1], energy=outcome.energy, error=outcome.error, variance=outcome.variance)
     text = describe(last, outcome.training.size, outcome.exact)
-    seconds = outcome.history[-1].seconds
-    text += (
-        f"; {len(outcome.history)} steps in {seconds:.0f} s (and {outcome.compile_seconds:.0f} s to compile)"
-    )
+    text += f"; {len(outcome.history)} steps in {last.seconds:.0f} s (and {outcome.compile_seconds:.0f} s to compile)"
     return text + (f"; {outcome.rejected} steps refused" if outcome.rejected else "")
 
 

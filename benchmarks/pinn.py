@@ -49,7 +49,8 @@ def one(
     )
     begin = time.perf_counter()
 
-    def tell(record):
+    def tell(record, state):
+        del state
         record = {"problem": name, "method": method, "seed": seed, **record}
         record["elapsed"] = time.perf_counter() - begin
         if out is not None:

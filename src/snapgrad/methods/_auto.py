@@ -22,7 +22,8 @@ MOST_BEND = 3 / 16
 FLOP_LIMIT = 2**32
 """Systems whose orthogonal factorisation costs more keep to damping that Cholesky can bear."""
 
-Solve = Callable[[Float[Array, " k"]], Params]
+Products = tuple[Callable[[Params], Float[Array, " k"]], Callable[[Float[Array, " k"]], Params]]
+"""J φ and J^{+(λ)} u."""
 
 
 class Trend(eqx.Module):
@@ -120,10 +121,10 @@ class Auto(AbstractMethod):
             )
         k, n = lin.jacobian.shape
         plan = _overdetermined if k > n else _underdetermined
-        solve, direction, state = plan(lin, state)
+        (multiply, solve), direction, state = plan(lin, state)
         eta = state.step_size
         step = jax.tree.map(lambda d: eta.astype(d.dtype) * d, direction)
-        image = lin.jacobian.mv(step)
+        image = multiply(step)
         bent = _bend(lin, solve, step, image) if self.bend else step
 
         r = lin.residual
@@ -160,7 +161,7 @@ def _next(state: AutoState, ok: Bool[Array, ""], gain: Float[Array, ""], directi
     )
 
 
-def _overdetermined(lin: Linearisation, state: AutoState) -> tuple[Solve, Params, AutoState]:
+def _overdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Params, AutoState]:
     """Levenberg–Marquardt: (JᵀJ + λD)⁻¹Jᵀr, with D the largest diagonal of JᵀJ so far."""
     J = lin.jacobian.dense()
     k, n = J.shape
@@ -168,7 +169,7 @@ def _overdetermined(lin: Linearisation, state: AutoState) -> tuple[Solve, Params
     scale = jnp.maximum(before, jnp.sum(J**2, axis=0).astype(before.dtype))
     # A column of zeros is a parameter without effect: any scale will do.
     root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
-    A = J / root
+    A = J / root[None]
     damping = _floored(state.damping, (k, n))
     lam = damping.astype(J.dtype)
 
@@ -191,10 +192,10 @@ def _overdetermined(lin: Linearisation, state: AutoState) -> tuple[Solve, Params
         return unravel((x / root).astype(before.dtype))
 
     state = eqx.tree_at(lambda s: (s.scale, s.damping), state, (unravel(scale), damping))
-    return solve, solve(lin.residual), state
+    return (lambda step: J @ ravel_pytree(step)[0].astype(J.dtype), solve), solve(lin.residual), state
 
 
-def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Solve, Params, AutoState]:
+def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Params, AutoState]:
     """SPRING with the closed forms of accelerated sketch-and-project at the observed rate."""
     r, (k, n) = lin.residual, lin.jacobian.shape
     K = lin.jacobian.gram()
@@ -237,7 +238,7 @@ def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Solve, Param
         state,
         (damping, step_size, momentum, first, trend, climb, log_decay),
     )
-    return solve, phi, state
+    return (lin.jacobian.mv, solve), phi, state
 
 
 def _cholesky_limit(size: int, dtype: Any) -> float:
@@ -269,7 +270,7 @@ def _factor(
     return jax.lax.cond(lam > _cholesky_limit(shape[1], lam.dtype) * unit, by_cholesky, by_qr)
 
 
-def _bend(lin: Linearisation, solve: Solve, step: Params, image: Float[Array, " k"]) -> Params:
+def _bend(lin: Linearisation, solve: Callable, step: Params, image: Float[Array, " k"]) -> Params:
     """The step with its second-order part: −½ J⁺ d²r/ds² along it (geodesic acceleration)."""
     assert lin.residual_at is not None
     probe = lin.residual_at(jax.tree.map(lambda s: PROBE * s, step))

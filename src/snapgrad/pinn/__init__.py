@@ -27,5 +27,6 @@ from ._sampling import ResidualAdaptive as ResidualAdaptive
 from ._solve import Solution as Solution
 from ._solve import advice as advice
 from ._solve import solve as solve
+from ._solve import start as start
 from ._zoo import NAMES as NAMES
 from ._zoo import zoo as zoo

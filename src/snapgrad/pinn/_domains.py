@@ -2,6 +2,7 @@
 
 import abc
 import warnings
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -34,14 +35,21 @@ class AbstractDomain(eqx.Module):
     def spread(self, key: PRNGKeyArray, count: int) -> Float[Array, "N d"]:
         """Evenly spread points: a Sobol sequence, shifted at random around the unit cube."""
         shift = jax.random.uniform(key, (1, self.unit_dim))
-        return self.place((sobol(self.unit_dim, positive_int("count", count)) + shift) % 1)
+        levels = jnp.asarray(sobol(self.unit_dim, positive_int("count", count)), shift.dtype)
+        return self.place((levels + shift) % 1)
 
 
-def sobol(dim: int, count: int) -> Float[Array, "N q"]:
-    """The first points of a scrambled Sobol sequence, always the same ones."""
+@lru_cache(maxsize=32)
+def sobol(dim: int, count: int) -> Float[np.ndarray, "N q"]:
+    """The first points of a scrambled Sobol sequence, always the same ones, on `count` levels an axis.
+
+    Levels keep every axis evenly filled whatever the count, so that two points on the boundary of an
+    interval are its two ends.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # balance is lost for counts that are no power of two; spread is not
-        return jnp.asarray(qmc.Sobol(dim, scramble=True, rng=0).random(count))
+        warnings.simplefilter("ignore")  # it is less even for counts that are no power of two
+        points = qmc.Sobol(dim, scramble=True, rng=0).random(count)
+    return points.argsort(axis=0).argsort(axis=0) / count
 
 
 class Box(AbstractDomain):

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -65,7 +66,7 @@ def solve(
     params: Params = None,
     state: TrainState | None = None,
     record_every: int = 25,
-    callback: Callable[[dict[str, float]], None] | None = None,
+    callback: Callable[[dict[str, float], TrainState | None], None] | None = None,
 ) -> Solution:
     """Solves a PINN problem; nothing needs tuning.
 
@@ -82,7 +83,7 @@ def solve(
     - `method`, `optimizer`, `sampler`: in place of the defaults, as for `sg.run`.
     - `params`, `state`: where to start; a `state` comes from an earlier solution and goes on exactly.
     - `record_every`: steps between two records.
-    - `callback`: is called with each record.
+    - `callback`: is called with each record, and with the state then (None before the first step).
 
     ```python
     solution = sg.pinn.solve(problem, jax.random.key(0), seconds=60)
@@ -103,8 +104,7 @@ def solve(
     problem.check(start, problem.draw(jax.random.fold_in(key, 1)))
     method = Auto() if method is None else method
     sampler = default_sampler(problem, start) if sampler is None else sampler
-    # Made once: the compiled loop is found again by the identity of its functions.
-    transform = optimizer if isinstance(optimizer, optax.GradientTransformation) else optax.sgd(optimizer)
+    transform = optimizer if isinstance(optimizer, optax.GradientTransformation) else _sgd(float(optimizer))
 
     def advance(state: TrainState | None, count: int) -> TrainState:
         given = {"params": start} if state is None else {"state": state}
@@ -126,7 +126,7 @@ def solve(
             found |= _watched(current)
         rows.append(found)
         if callback is not None:
-            callback(found)
+            callback(found, current)
         return found
 
     last = record()
@@ -157,6 +157,27 @@ def solve(
     names = list(dict.fromkeys(name for row in rows for name in row))
     history = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
     return Solution(problem, current.params, history, reason, current)
+
+
+def start(
+    problem: PINN,
+    key: PRNGKeyArray,
+    *,
+    method: AbstractMethod | None = None,
+    optimizer: optax.GradientTransformation | float = 1.0,
+    sampler: AbstractSampler | None = None,
+) -> TrainState:
+    """A state of the kind that `sg.pinn.solve` returns, to read a stored one into."""
+    params = problem.init(key)
+    transform = optimizer if isinstance(optimizer, optax.GradientTransformation) else _sgd(float(optimizer))
+    return TrainState(
+        params=params,
+        method=(Auto() if method is None else method).init(params),
+        optimizer=transform.init(params),
+        sampler=(default_sampler(problem, params) if sampler is None else sampler).init(key),
+        step=jnp.zeros((), int),
+        rejected=jnp.zeros((), int),
+    )
 
 
 def default_sampler(problem: PINN, params: Params) -> Collocation:
@@ -190,6 +211,12 @@ def advice(problem: PINN) -> str:
         f"{rows} rows for {size} parameters: a step solves in sample space and keeps momentum. If "
         f"{memory:.2g} GiB of rows fit, twice as many rows as parameters ({points}) converge faster."
     )
+
+
+@lru_cache
+def _sgd(rate: float) -> optax.GradientTransformation:
+    """Made once for each rate: a compiled loop is found again by the identity of its functions."""
+    return optax.sgd(rate)
 
 
 @eqx.filter_jit

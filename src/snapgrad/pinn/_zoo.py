@@ -160,7 +160,7 @@ def _allen_cahn(hidden: tuple[int, ...], points: tuple[int, ...]) -> PINN:
 
 
 def _fokker_planck(hidden: tuple[int, ...], points: tuple[int, ...]) -> PINN:
-    """The log density, u = log q, for ∂q/∂t = ∇·(xq)/2 + Δq in nine dimensions: q is a Gaussian of growing width."""
+    """The log density u of ∂q/∂t = ∇·(xq)/2 + Δq in nine dimensions: a Gaussian of growing width."""
     dim = 9
     domain = SpaceTime(Box(-5 * np.ones(dim), 5 * np.ones(dim)), 0, 1)
 

@@ -1,0 +1,193 @@
+"""`snapgrad pinn NAME`: train a PINN of the zoo, watch it, and draw what it found."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from .. import pinn, report
+from ._store import ResultsError, read_json, write_atomic, write_json
+
+SAVE_EVERY = 20.0
+"""Seconds between two checkpoints."""
+GRID = 101
+"""Points a side of the pictures."""
+_COLOURS = {
+    "auto": report.BLUE,
+    "spring": report.ORANGE,
+    "sng": report.GREEN,
+    "engd": report.PURPLE,
+    "engd-w": report.PURPLE,
+    "adam": report.GREY,
+    "lbfgs": report.INK,
+}
+
+
+def train(
+    name: str,
+    *,
+    method: str = "auto",
+    steps: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    out: Path = Path("results"),
+    hidden: tuple[int, ...] | None = None,
+    points: tuple[int, ...] | None = None,
+    resume: bool = False,
+    show: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Trains one problem of the zoo; writes metrics, checkpoint and pictures under `out/pinn/NAME`.
+
+    **Arguments:**
+
+    - `name`: one of `sg.pinn.NAMES`.
+    - `method`: one of `sg.pinn.METHODS`.
+    - `steps`, `seconds`: when to stop; 1000 steps if neither is given.
+    - `seed`: of weights and points.
+    - `out`: the results folder; each method and seed has a folder of its own below it.
+    - `hidden`, `points`: other sizes than the problem's own.
+    - `resume`: go on from the checkpoint in that folder.
+    - `show`: is called with a line of progress at each record.
+
+    Returns the last record with the paths that were written. Raises `ValueError` for a name it does not
+    know and `ResultsError` for a folder it cannot use.
+    """
+    problem = pinn.zoo(name, hidden=hidden, points=points)
+    chosen = pinn.setting(method, problem)._asdict()
+    folder = out / "pinn" / name / f"{method}-{seed}"
+    about = {"problem": name, "method": method, "seed": seed, "sizes": _sizes(problem)}
+    key = jax.random.key(seed)
+    state, before = _load(folder, about, problem, chosen, key) if resume else (None, [])
+    records, offset, saved = list(before), before[-1]["seconds"] if before else 0.0, time.monotonic()
+
+    def watch(record: dict[str, float], state: Any) -> None:
+        nonlocal saved
+        if state is None or not (before and record["step"] <= before[-1]["step"]):
+            records.append({**record, "seconds": record["seconds"] + offset})
+        if show is not None:
+            show(line(records[-1]))
+        if state is not None and time.monotonic() - saved > SAVE_EVERY:
+            _save(folder, about, records, state)
+            saved = time.monotonic()
+
+    solution = pinn.solve(problem, key, steps=steps, seconds=seconds, state=state, callback=watch, **chosen)
+    _save(folder, about, records, solution.state)
+    files = [folder / "metrics.jsonl", folder / "checkpoint.eqx"]
+    picture = _picture(problem, solution)
+    if picture is not None:
+        write_atomic(folder / "solution.svg", report.standalone(picture).encode())
+        files.append(folder / "solution.svg")
+    curves = out / "pinn" / name / "error.svg"
+    write_atomic(curves, report.standalone(_curves(out / "pinn" / name, name)).encode())
+    return {**records[-1], "reason": solution.reason, "files": [*files, curves]}
+
+
+def line(record: dict[str, float]) -> str:
+    """One record in words for a terminal."""
+    words = [f"step {record['step']:.0f}", f"{record['seconds']:.1f} s", f"loss {record['loss']:.2e}"]
+    names = {"relative_l2": "error", "step_size": "η", "damping": "λ", "momentum": "μ"}
+    words += [f"{text} {record[field]:.2e}" for field, text in names.items() if field in record]
+    return "  ".join(words)
+
+
+def _sizes(problem: pinn.PINN) -> dict[str, Any]:
+    params = jax.eval_shape(lambda key: problem.init(key), jax.random.key(0))
+    shapes = [list(leaf.shape) for leaf in jax.tree.leaves(params)]
+    return {"parameters": shapes, "points": {block.name: block.points for block in problem.blocks}}
+
+
+def _save(folder: Path, about: dict[str, Any], records: list[dict[str, float]], state: Any) -> None:
+    """Metrics and state; the description comes last, so that it vouches for the others."""
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    write_atomic(folder / "metrics.jsonl", text.encode())
+    temporary = folder / ".checkpoint.part"
+    eqx.tree_serialise_leaves(temporary, state)
+    temporary.replace(folder / "checkpoint.eqx")
+    write_json(folder / "run.json", {**about, "step": int(state.step)})
+
+
+def _load(
+    folder: Path, about: dict[str, Any], problem: pinn.PINN, chosen: dict[str, Any], key: Any
+) -> tuple[Any, list[dict[str, float]]]:
+    """The state and the records of the run in a folder."""
+    if not (folder / "run.json").exists():
+        raise ResultsError(f"{folder} holds no checkpoint to resume from. Run without --resume first.")
+    stored = read_json(folder / "run.json")
+    different = [name for name, value in about.items() if stored.get(name) != value]
+    if different:
+        raise ResultsError(
+            f"{folder} holds a run with another {different[0]}. Choose another folder with --out."
+        )
+    like = pinn.start(problem, key, **chosen)
+    try:
+        state = eqx.tree_deserialise_leaves(folder / "checkpoint.eqx", like)
+        records = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
+    except (OSError, RuntimeError, ValueError):
+        raise ResultsError(f"{folder} is damaged. Delete it and run again.") from None
+    return state, [record for record in records if record["step"] <= stored["step"]]
+
+
+def _picture(problem: pinn.PINN, solution: pinn.Solution) -> str | None:
+    """Prediction and error on a slice of the domain: a line in one dimension, else a plane."""
+    domain = problem.blocks[0].domain
+    if isinstance(domain, pinn.Points):
+        return None
+    samples = np.asarray(domain.sample(jax.random.key(3), 1000))
+    low, high = samples.min(axis=0), samples.max(axis=0)
+    middle = (low + high) / 2
+    axes = [np.linspace(low[i], high[i], GRID) for i in range(min(2, len(low)))]
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+    where = np.concatenate([grid, np.tile(middle[len(axes) :], (len(grid), 1))], axis=1)
+    found = np.asarray(solution(where))
+    if found.ndim != 1:
+        return None
+    exact = None if problem.exact is None else np.asarray(jax.vmap(problem.exact)(where))
+
+    def draw(values: np.ndarray, title: str) -> Callable[[Any], None]:
+        def panel(ax: Any) -> None:
+            if len(axes) == 1:
+                ax.plot(axes[0], values, color=report.BLUE)
+            else:
+                shape = values.reshape(GRID, GRID)
+                image = ax.pcolormesh(*axes, shape.T, shading="nearest", rasterized=True)
+                ax.figure.colorbar(image, ax=ax)
+            ax.grid(False)
+            ax.set_title(title)
+
+        return panel
+
+    draws = [draw(found, "prediction")]
+    if exact is not None:
+        draws.append(draw(found - exact, "error"))
+    return report.render(draws, "solution")
+
+
+def _curves(folder: Path, name: str) -> str:
+    """Error (or loss) against time for all methods run so far."""
+
+    def draw(ax: Any) -> None:
+        for run, records in _runs(folder):
+            quantity = "relative_l2" if "relative_l2" in records[0] else "loss"
+            time_ = [max(record["seconds"], 1e-2) for record in records]
+            colour = _COLOURS.get(run.rsplit("-", 1)[0], report.GREY)
+            ax.plot(time_, [record[quantity] for record in records], color=colour, label=run)
+            ax.set_ylabel("relative L2 error" if quantity == "relative_l2" else "loss")
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xlabel("seconds")
+        ax.set_title(name)
+        ax.legend()
+
+    return report.render([draw], f"error-{name}")
+
+
+def _runs(folder: Path) -> Iterator[tuple[str, list[dict[str, float]]]]:
+    for metrics in sorted(folder.glob("*/metrics.jsonl")):
+        records = [json.loads(row) for row in metrics.read_text().splitlines()]
+        if records:
+            yield metrics.parent.name, records

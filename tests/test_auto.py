@@ -1,0 +1,231 @@
+"""The method without settings: its equations, its refusals, its accuracy, and that it converges."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import snapgrad as sg
+from snapgrad.methods import Auto
+
+KEY = jax.random.key(0)
+
+
+def linearise(residual, params):
+    """A least-squares problem in one vector of parameters, on all its rows."""
+    return sg.Linearisation(
+        residual(params),
+        sg.DenseJacobian(jax.jacfwd(residual)(params)),
+        lambda step: residual(params - step),
+    )
+
+
+def iterate(residual, params, steps, method=None):
+    method = Auto() if method is None else method
+
+    @jax.jit
+    def advance(params, state):
+        step, state = method.direction(linearise(residual, params), state)
+        return params - step, state
+
+    state = method.init(params)
+    for _ in range(steps):
+        params, state = advance(params, state)
+    return params, state
+
+
+def test_first_step_is_levenberg_marquardt():
+    """θ − (JᵀJ + λ diag JᵀJ)⁻¹ Jᵀr, in NumPy."""
+    J = jax.random.normal(KEY, (9, 4)) * jnp.array([[1.0, 10.0, 0.1, 1.0]])
+    r = jax.random.normal(jax.random.key(1), (9,))
+    lin = sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step)
+    method = Auto(damping=0.3)
+    step, state = method.direction(lin, method.init(jnp.zeros(4)))
+    A = np.asarray(J.T @ J)
+    np.testing.assert_allclose(step, np.linalg.solve(A + 0.3 * np.diag(np.diag(A)), J.T @ r), rtol=1e-12)
+    np.testing.assert_allclose(state.scale, np.diag(A), rtol=1e-14)
+    # A linear problem does as predicted: the damping falls by the most it may.
+    np.testing.assert_allclose(state.gain, 1, rtol=1e-12)
+    np.testing.assert_allclose(state.damping, 0.3 / 5, rtol=1e-12)
+
+
+def test_scaling_of_parameters_does_not_matter():
+    J = jax.random.normal(KEY, (12, 5))
+    units = jnp.array([1e-4, 1.0, 1e3, 7.0, 1e-2])
+
+    def residual(x):
+        return J @ jnp.sin(x) - J @ jnp.ones(5) * 0.5
+
+    plain, _ = iterate(residual, jnp.zeros(5), 6)
+    scaled, _ = iterate(lambda x: residual(x * units), jnp.zeros(5), 6, Auto(bend=True))
+    np.testing.assert_allclose(scaled * units, plain, rtol=2e-3)
+    unbent = [
+        iterate(f, jnp.zeros(5), 6, Auto(bend=False))[0] for f in (residual, lambda x: residual(x * units))
+    ]
+    np.testing.assert_allclose(unbent[1] * units, unbent[0], rtol=1e-9)
+
+
+def test_first_step_is_spring_when_there_are_few_rows():
+    """Started from φ = 0, J⁺r at the damping it reports, times the step size it reports."""
+    J = jax.random.normal(KEY, (3, 8))
+    r = jnp.array([1.0, -2.0, 0.5])
+    lin = sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step)
+    method = Auto(damping=1e-2)
+    step, state = method.direction(lin, method.init(jnp.zeros(8)))
+    lam = 1e-2 * jnp.trace(J @ J.T) / 3
+    expected, _ = sg.SNG(damping=lam).direction(lin, ())
+    np.testing.assert_allclose(step, state.step_size * expected, rtol=1e-10)
+    np.testing.assert_allclose(state.increment, expected, rtol=1e-10)
+    # ρ = 2/3 at the first step, β = 16/3.
+    np.testing.assert_allclose(state.step_size, (2 / 3 + 3 / 16) / (5 / 3), rtol=1e-12)
+
+
+def test_second_step_keeps_momentum():
+    J = jax.random.normal(KEY, (3, 8))
+    r = jnp.array([1.0, -2.0, 0.5])
+    lin = sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step)
+    method = Auto(bend=False)
+    _, before = method.direction(lin, method.init(jnp.zeros(8)))
+    _, after = method.direction(lin, before)
+    falling = max(float(before.damping), 1e-2)  # the residual is the one of the first step
+    lam = falling * jnp.trace(J @ J.T) / 3
+    spring = sg.Spring(damping=lam, momentum=after.momentum)
+    expected, _ = spring.direction(lin, sg.methods.SpringState(before.increment))
+    np.testing.assert_allclose(after.increment, expected, rtol=1e-10)
+    np.testing.assert_allclose(after.momentum, (1 - 2 / 4) / (1 + 2 / 4), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [9, 3])
+def test_bend_is_half_the_second_derivative(rows):
+    """On a quadratic residual the probe is exact: the extra part is ½ J⁺ r''[s, s]."""
+    J = jax.random.normal(KEY, (rows, 5))
+    Q = 1e-3 * jax.random.normal(jax.random.key(1), (rows, 5, 5))
+    b = jax.random.normal(jax.random.key(2), (rows,))
+
+    def residual(x):
+        return J @ x + jnp.einsum("kij,i,j->k", Q, x, x) - b
+
+    lin = linearise(residual, jnp.zeros(5))
+    steps = [Auto(bend=bend).direction(lin, Auto().init(jnp.zeros(5))) for bend in (False, True)]
+    plain, state = steps[0]
+    second = 2 * jnp.einsum("kij,i,j->k", Q, plain, plain)
+    A = J.T @ J
+    if rows > 5:
+        inverse = jnp.linalg.inv(A + 1e-2 * jnp.diag(jnp.diag(A))) @ J.T
+    else:
+        lam = 1e-2 * jnp.trace(J @ J.T) / rows
+        inverse = jnp.linalg.inv(A + lam * jnp.eye(5)) @ J.T
+    np.testing.assert_allclose(steps[1][0] - plain, inverse @ second / 2, rtol=1e-6)
+    assert state.refused == 0
+
+
+def test_linear_least_squares_to_the_last_digit():
+    J = jax.random.normal(KEY, (40, 10)) * jnp.logspace(0, -6, 10)[None]
+    b = jax.random.normal(jax.random.key(1), (40,))
+    x, _ = iterate(lambda x: J @ x - b, jnp.zeros(10), 25)
+    exact = np.linalg.lstsq(np.asarray(J), np.asarray(b), rcond=None)[0]
+    np.testing.assert_allclose(x, exact, rtol=1e-8)
+
+
+def test_orthogonal_factors_where_the_gram_matrix_fails():
+    """λ = 1e-19 with unit columns and singular values down to 1e-9: only J itself can tell."""
+    U, _ = jnp.linalg.qr(jax.random.normal(KEY, (30, 6)))
+    V, _ = jnp.linalg.qr(jax.random.normal(jax.random.key(1), (6, 6)))
+    J = U * jnp.logspace(0, -9, 6)[None] @ V.T
+    r = U @ (jnp.logspace(0, -9, 6) * jnp.ones(6))  # so that J⁺r = V 1
+    lin = sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step)
+    method = Auto(damping=1e-20, bend=False)
+    step, _ = method.direction(lin, method.init(jnp.zeros(6)))
+    scaled = np.asarray(J / jnp.linalg.norm(J, axis=0, keepdims=True))
+    u, s, vt = np.linalg.svd(scaled, full_matrices=False)
+    # The least damping that the method allows, eps^1.5, counts from the next step on.
+    expected = vt.T @ (s / (s**2 + 1e-20) * (u.T @ r)) / np.linalg.norm(J, axis=0)
+    np.testing.assert_allclose(step, expected, rtol=1e-5)
+    np.testing.assert_allclose(step, V @ jnp.ones(6), rtol=2e-2)
+
+
+def test_follows_a_curved_valley():
+    """Rosenbrock's function, a thousand times as steep: the bend is what gets it there."""
+
+    def residual(x):
+        return jnp.array([1e3 * (x[1] - x[0] ** 2), 1 - x[0], 1e-3 * x[0] - 1e-3])
+
+    start = jnp.array([-1.2, 1.0])
+    bent, _ = iterate(residual, start, 60)
+    np.testing.assert_allclose(bent, jnp.ones(2), rtol=1e-8)
+    straight, _ = iterate(residual, start, 60, Auto(bend=False))
+    assert jnp.linalg.norm(straight - 1) > 1e-2
+
+
+def test_kaczmarz_on_fresh_rows():
+    """A consistent system, few rows a step: it converges, and faster than plain SNG at η = 1."""
+    A = jax.random.normal(KEY, (400, 60)) * jnp.logspace(0, -1.5, 60)[None]
+    exact = jnp.ones(60)
+
+    def run(method, unit):
+        def advance(carry, key):
+            x, state = carry
+            rows = jax.random.choice(key, 400, (12,), replace=False)
+            J = A[rows]
+            r = J @ (x - exact)
+            lin = sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step)
+            step, state = method.direction(lin, state)
+            return (x - unit * step, state), jnp.linalg.norm(x - exact)
+
+        start = (jnp.zeros(60), method.init(jnp.zeros(60)))
+        return jax.jit(lambda: jax.lax.scan(advance, start, jax.random.split(KEY, 1500)))()
+
+    (_, state), auto = run(Auto(), 1.0)
+    _, plain = run(sg.SNG(1e-8), 1.0)
+    assert auto[-1] < 1e-3 * auto[0]
+    assert auto[-1] < 0.1 * plain[-1]
+    assert 0 <= state.momentum < 1 and int(state.step) == 1500
+
+
+def test_a_step_that_raises_the_loss_is_refused():
+    lin = sg.Linearisation(jnp.ones(3), sg.DenseJacobian(jnp.eye(3, 2)), lambda step: 2 + jnp.zeros(3))
+    method = Auto()
+    state = method.init(jnp.zeros(2))
+    dampings = []
+    for _ in range(3):
+        step, state = method.direction(lin, state)
+        assert bool(jnp.all(step == 0))
+        dampings.append(float(state.damping))
+    np.testing.assert_allclose(dampings, [2e-2, 8e-2, 0.64])
+    assert int(state.refused) == 3
+
+
+def test_nan_after_the_step_is_refused_nan_before_it_is_guarded():
+    method = Auto()
+    jac, state = sg.DenseJacobian(jnp.eye(3, 2)), method.init(jnp.zeros(2))
+    lin = sg.Linearisation(jnp.ones(3), jac, lambda step: jnp.full(3, jnp.nan))
+    step, after, ok = method.attempt(lin, state)
+    assert bool(ok) and bool(jnp.all(step == 0)) and float(after.damping) > float(state.damping)
+    bad = sg.Linearisation(jnp.full(3, jnp.nan), jac, lambda step: jnp.ones(3))
+    step, after, ok = method.attempt(bad, state)
+    assert not bool(ok) and bool(jnp.all(step == 0))
+    assert eqx.tree_equal(after, state)
+
+
+def test_float32_and_trees():
+    params = {"a": jnp.zeros((2, 2), jnp.float32), "b": jnp.zeros(3, jnp.float32)}
+    rows = {"a": jax.random.normal(KEY, (20, 2, 2), jnp.float32), "b": jnp.ones((20, 3), jnp.float32)}
+    jac, r = sg.DenseJacobian(rows), jax.random.normal(KEY, (20,), jnp.float32)
+    lin = sg.Linearisation(r, jac, lambda step: r - jac.mv(step))
+    method = Auto()
+    state = method.init(params)
+    step, after = jax.jit(lambda s: method.direction(lin, s))(state)
+    assert jax.tree.map(lambda x: x.dtype, step) == jax.tree.map(lambda x: x.dtype, params)
+    assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)
+    assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(step))
+
+
+def test_bad_input():
+    lin = sg.Linearisation(jnp.ones(3), sg.DenseJacobian(jnp.eye(3, 2)))
+    with pytest.raises(ValueError, match="residual_at"):
+        Auto().direction(lin, Auto().init(jnp.zeros(2)))
+    with pytest.raises(TypeError, match="residual_at"):
+        sg.Linearisation(jnp.ones(3), sg.DenseJacobian(jnp.eye(3, 2)), jnp.ones(3))
+    with pytest.raises(ValueError, match="`damping` must be >= 0"):
+        Auto(damping=-1)

@@ -8,7 +8,7 @@ from pathlib import Path
 os.environ.setdefault("NPROC", "4")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import jax  # noqa: E402
+import jax
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -164,7 +164,7 @@ def main() -> None:
         "",
         f"n = {n} parameters, k = {SAMPLES} samples. **The optimizer step is {speedup:.0f}×",
         f"faster** than the best mode of `VMC_SR`, the whole iteration {overall:.1f}× (sampling and local",
-        f"energies are NetKet's in both). Directions agree to {gap:.0e}; J itself would take {dense:.0f} MiB.",
+        f"energies are NetKet's in both). Directions agree to {gap:.0e}; J itself takes {dense:.0f} MiB.",
         "",
         f"NetKet {nk.__version__}, JAX {jax.__version__}, {os.cpu_count()} cores, {platform.machine()}.",
         "Made by `python benchmarks/vmc.py --out benchmarks/results/vmc.md`.",

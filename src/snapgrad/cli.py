@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+_SILENCE = 20.0  # seconds between two lines of progress where there is no terminal
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
@@ -153,6 +154,8 @@ def _computed(
         }
         partial: dict[str, dict[str, float]] = {name: {} for name in tasks}
         finished = dict.fromkeys(tasks, 0.0)
+        total = sum(sum(panels.values()) for panels in left.values())
+        started = spoken = time.monotonic()
         for event in _reproduce.compute(plans, size, seed, workers):
             name, panel = event.job.study, event.job.panel
             if event.kind == "refused":
@@ -166,6 +169,13 @@ def _computed(
                 partial[name].pop(panel, None)
                 finished[name] += left[name].pop(panel)
             bar.update(tasks[name], completed=finished[name] + sum(partial[name].values()))
+            now, done = time.monotonic(), sum(finished.values())
+            if not console.is_terminal and done and now - spoken > _SILENCE:  # a log shows no bars
+                rest = (now - started) * (total - done) / done
+                console.print(
+                    f"{100 * done / total:.0f} % after {now - started:.0f} s, about {rest:.0f} s left"
+                )
+                spoken = now
             if not left[name]:
                 yield name
 

@@ -8,8 +8,8 @@ from ._figures import ORANGE as ORANGE
 from ._figures import PURPLE as PURPLE
 from ._figures import STYLES as STYLES
 from ._figures import inline as inline
+from ._figures import palette as palette
 from ._figures import render as render
-from ._figures import shades as shades
 from ._figures import standalone as standalone
 from ._figures import ticks as ticks
 from ._page import page as page

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 INK = "#262626"
@@ -55,19 +55,16 @@ def render(draws: Sequence[Draw], name: str, size: tuple[float, float] = (4.7, 3
     return out.getvalue()
 
 
-def ticks(ax: Any, values: Iterable[float]) -> None:
+def ticks(ax: Any, values: Any) -> None:
     """Marks exactly these values on the horizontal axis, as plain numbers."""
     values = list(values)
     ax.set_xticks(values, [f"{value:g}" for value in values])
     ax.minorticks_off()
 
 
-def shades(count: int) -> list[str]:
-    """Colours from dark to light for an ordered family of curves, all visible on white and on black."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    return [to_hex(colormaps["viridis"](0.1 + 0.75 * i / max(1, count - 1))) for i in range(count)]
+def palette(count: int) -> list[str]:
+    """Colours for up to six curves of one family, apart from each other on white and on black."""
+    return [INK, BLUE, GREEN, ORANGE, PURPLE, GREY][:count]
 
 
 def standalone(svg: str) -> str:
@@ -77,10 +74,14 @@ def standalone(svg: str) -> str:
     return f'{svg[: opening.end()]}\n<rect width="100%" height="100%" fill="#ffffff"/>{svg[opening.end() :]}'
 
 
-def inline(svg: str, label: str) -> str:
-    """The `<svg>` element alone, with colours that follow the page and a description for screen readers."""
+def inline(svg: str, label: str, prefix: str) -> str:
+    """The `<svg>` element alone, with colours that follow the page and a description for screen readers.
+
+    `prefix` goes before its identifiers, which must differ from those of other pictures on the page.
+    """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", body)
     body = body.replace(INK, "currentColor")
     for name, colour in (("blue", BLUE), ("orange", ORANGE), ("green", GREEN), ("purple", PURPLE)):
         body = body.replace(colour, f"var(--{name})")

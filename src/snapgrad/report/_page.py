@@ -77,7 +77,7 @@ def _contents(studies: Sequence[Mapping[str, Any]]) -> str:
 def _section(study: Mapping[str, Any]) -> str:
     name, title = escape(study["name"]), escape(study["title"])
     plots = "\n".join(
-        f'<div class="plot">{inline(svg, escape(f"{title}, plot {i + 1}"))}</div>'
+        f'<div class="plot">{inline(svg, f"{title}, plot {i + 1}", f"{name}-{i}")}</div>'
         for i, svg in enumerate(study["svgs"])
     )
     notes = "".join(f"<p>{escape(note)}</p>" for note in study["notes"])

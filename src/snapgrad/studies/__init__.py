@@ -4,14 +4,25 @@ from importlib import import_module
 
 from ._pool import settle_environment as settle_environment
 from ._store import ResultsError as ResultsError
+from ._store import settings_hash as settings_hash
 from ._study import Claim as Claim
 from ._study import Data as Data
 from ._study import Panel as Panel
 from ._study import Size as Size
 from ._study import Study as Study
 
-NAMES = ("gaussian_proxy",)
-"""In the order of the paper."""
+NAMES = (
+    "nn_proxy",
+    "alpha_gamma",
+    "superlinear",
+    "spring",
+    "gaussian_proxy",
+    "inflated_proxy",
+    "conjecture",
+    "noise_floor",
+    "tail_averaging",
+)
+"""The figures in the order of the paper, then what goes beyond it."""
 
 
 def load(name: str) -> Study:

@@ -204,7 +204,6 @@ def draw(ax: Any, data: Data, kind: str, floor: float, ceiling: float) -> None:
             marker="^",
             color=style["color"],
             markersize=6,
-            clip_on=False,
         )
     ax.set(xscale="log", yscale="log", ylim=(floor, ceiling), ylabel="relative error after T steps")
     ax.set_xlabel("regularisation λ" if kind == "damping" else "step size η")

@@ -203,7 +203,7 @@ def _draw_interval(ax: Any, data: Data) -> None:
     ax.plot(c["k"], c["k"], color=GREY, linestyle=":", label="γ = k")
     ax.set(xscale="log", yscale="log", xlabel="sample size k", ylabel="γ", title="γ with an interval")
     ticks(ax, c["k"])
-    ax.legend(loc="upper left", bbox_to_anchor=(0, 0.99))
+    ax.legend(loc="lower right")
 
 
 def _notes(data: Data) -> list[str]:

@@ -65,6 +65,7 @@ def noisy_problem(size: Size, seed: int) -> LeastQuadratics:
     return LeastQuadratics(J, H, rhs=b + NOISE * jnp.linalg.norm(b) / jnp.linalg.norm(noise) * noise)
 
 
+@cache
 def largest_step(size: Size, seed: int) -> tuple[float, theory.Interval]:
     """1/(2γ‖H‖) with ‖H‖ = 1, and γ."""
     problem, k = noisy_problem(size, seed), SIZES[size]["sample_size"]
@@ -77,8 +78,8 @@ def _panels(size: Size, seed: int) -> list[Panel]:
     identity = {"study": "noise_floor", "size": size, "seed": seed, "condition": CONDITION, "noise": NOISE}
     shared = {**identity, "fractions": list(FRACTIONS), **SIZES[size]}
     return [
-        Panel("runs", shared, partial(_runs, size, seed), cost=30.0),
-        Panel("exact", shared, partial(_exact, size, seed), cost=5.0),
+        Panel("runs", {**shared, "part": "runs"}, partial(_runs, size, seed), cost=30.0),
+        Panel("exact", {**shared, "part": "exact"}, partial(_exact, size, seed), cost=5.0),
     ]
 
 
@@ -161,10 +162,10 @@ def _table(data: Data) -> list[dict[str, Any]]:
 
 
 def _draw_runs(ax: Any, data: Data) -> None:
-    from ..report import shades
+    from ..report import palette
 
     runs = data["runs"]
-    for i, colour in enumerate(shades(len(runs["step_size"]))):
+    for i, colour in enumerate(palette(len(runs["step_size"]))):
         label = f"η = {runs['step_size'][i]:.2g}"
         ax.plot(runs["step"][1:], runs["squared_error"][i, 1:], color=colour, label=label)
         ax.axhline(runs["bound"][i], color=colour, linestyle=":")

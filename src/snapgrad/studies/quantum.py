@@ -317,31 +317,34 @@ def summary(outcome: Outcome) -> str:
     """The result of a run in a line."""
     last = replace(outcome.history[-1], energy=outcome.energy, error=outcome.error, variance=outcome.variance)
     text = describe(last, outcome.training.size, outcome.exact)
-    text += f"; {len(outcome.history)} steps in {last.seconds:.0f} s (and {outcome.compile_seconds:.0f} s to compile)"
+    text += (
+        f"; {len(outcome.history)} steps in {last.seconds:.0f} s, {outcome.compile_seconds:.0f} s to compile"
+    )
     return text + (f"; {outcome.rejected} steps refused" if outcome.rejected else "")
 
 
 def draw(outcomes: Sequence[Outcome]) -> str:
-    """Energy against iteration and against time, as SVG."""
-    colours = {"spring": BLUE, "sng": ORANGE, "sr": GREEN}
-    lines = {"spring": "-", "sng": "--", "sr": ":"}
-    exact = outcomes[0].exact
+    """Energy against iteration and time, and the V-score, as SVG; means over ten steps, to show the trend."""
+    styles = {"spring": (BLUE, "-"), "sng": (ORANGE, "--"), "sr": (GREEN, ":")}
+    exact, size = outcomes[0].exact, outcomes[0].training.size
 
-    def panel(ax: Any, against: str, label: str) -> None:
+    def panel(ax: Any, against: str, label: str, score: bool = False) -> None:
         for outcome in outcomes:
-            x = np.array([getattr(point, against) for point in outcome.history])
-            energy = np.array([point.energy for point in outcome.history])
-            # A mean over ten steps, so that the noise of a single sample does not hide the trend.
-            width = min(10, energy.size)
-            y = np.convolve(energy, np.full(width, 1 / width), mode="valid")
-            y = y if exact is None else np.abs(y - exact) / abs(exact)
-            style = {"color": colours[outcome.method], "linestyle": lines[outcome.method]}
-            ax.plot(x[width - 1 :], y, label=TITLES[outcome.method], **style)
+            names = (against, "energy", "variance")
+            x, energy, variance = np.array([[getattr(p, name) for p in outcome.history] for name in names])
+            width = min(10, x.size)
+            energy, variance = (
+                np.convolve(y, np.full(width, 1 / width), "valid") for y in (energy, variance)
+            )
+            y = energy if exact is None else np.abs(energy - exact) / abs(exact)
+            colour, line = styles[outcome.method]
+            y = size * variance / energy**2 if score else y
+            ax.plot(x[width - 1 :], y, label=TITLES[outcome.method], color=colour, linestyle=line)
         ax.set_xlabel(label)
-        ax.set_ylabel("energy" if exact is None else "relative error of the energy, mean of 10 steps")
-        if exact is not None:
-            ax.set_yscale("log")
+        ax.set_ylabel("V-score" if score else "energy" if exact is None else "relative error of the energy")
+        ax.set_yscale("log" if score or exact is not None else "linear")
         ax.legend()
 
-    panels = [lambda ax: panel(ax, "step", "iteration"), lambda ax: panel(ax, "seconds", "seconds")]
-    return standalone(render(panels, f"quantum-{outcomes[0].name}"))
+    panels = [("step", "iteration"), ("seconds", "seconds"), ("step", "iteration", True)]
+    draws = [lambda ax, args=args: panel(ax, *args) for args in panels]
+    return standalone(render(draws, f"quantum-{outcomes[0].name}"))

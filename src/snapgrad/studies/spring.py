@@ -15,7 +15,7 @@ from ._tuning import Evaluate, Point, Search
 
 FULL = {"num_rows": 1000, "num_params": 100, "steps": 10_000, "early": 1000, "runs": 3, "every": 10}
 QUICK = {"num_rows": 40, "num_params": 12, "steps": 200, "early": 100, "runs": 2, "every": 5}
-SAMPLE_SIZES: dict[Size, tuple[int, ...]] = {"full": (1, 2, 5, 10, 20, 50), "quick": (1, 4)}
+SAMPLE_SIZES: dict[Size, tuple[int, ...]] = {"full": (1, 2, 5, 10, 20, 50), "quick": (4,)}
 _LANES = 48
 LENGTHS = ("early", "steps")
 RANGES = (range(-30, 31), range(21))

@@ -15,7 +15,7 @@ SIZES: dict[Size, dict[str, int]] = {
     "full": {"num_rows": 1000, "num_params": 100, "steps": 5000, "early": 1000, "runs": 5, "every": 5},
     "quick": {"num_rows": 40, "num_params": 12, "steps": 100, "early": 50, "runs": 2, "every": 5},
 }
-SAMPLE_SIZES: dict[Size, tuple[int, ...]] = {"full": (1, 2, 5, 10, 20, 50), "quick": (1, 2, 4)}
+SAMPLE_SIZES: dict[Size, tuple[int, ...]] = {"full": (1, 2, 5, 10, 20, 50), "quick": (1, 4)}
 SPECTRA = {"decay": "power:2", "flat": "flat"}
 
 
@@ -149,10 +149,10 @@ def _draw(ax: Any, data: Data) -> None:
 
 
 def _draw_errors(ax: Any, data: Data) -> None:
-    from ..report import shades
+    from ..report import palette
 
     names = sorted((n for n in data if n.startswith("decay-")), key=lambda n: int(n.split("-k")[1]))
-    for name, colour in zip(names, shades(len(names)), strict=True):
+    for name, colour in zip(names, palette(len(names)), strict=True):
         panel = data[name]
         error = np.exp(np.log(np.maximum(panel["error"], 1e-16)).mean(axis=0))
         ax.plot(panel["step"], error, color=colour, label=f"k = {name.split('-k')[1]}")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from .._contracts import AbstractSampler
 from ..methods import SNG
@@ -74,7 +74,7 @@ def _iterates(size: Size, seed: int, sampling: str, tick: Tick) -> dict[str, np.
     optimizer = _summing(step)
 
     @eqx.filter_jit
-    def advance(sampler: AbstractSampler, keys: PRNGKeyArray, state: TrainState | None) -> TrainState:
+    def advance(sampler: AbstractSampler, keys: Key[Array, " runs"], state: TrainState | None) -> TrainState:
         def one(key: PRNGKeyArray, state: TrainState | None) -> TrainState:
             result = run(problem, SNG(0.0), sampler, optimizer, length, key, state=state, record_every=length)
             return result.state

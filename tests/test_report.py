@@ -1,0 +1,208 @@
+"""The page and the store: self-contained, complete, and never silent about damage."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from snapgrad import report
+from snapgrad.studies import ResultsError, _reproduce, _store
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+]
+
+
+def plot(ax):
+    ax.plot([1, 2, 3], [1.0, 4.0, 2.0], color=report.BLUE, label="a < b & c")
+    ax.set(xlabel="λ", ylabel="error")
+    ax.legend()
+
+
+def study(name="one", passed=True, judged=True):
+    claim = {"statement": "α < β & more", "value": 1.25, "wanted": "≤ 2", "detail": "", "judged": judged}
+    return {
+        "name": name,
+        "title": f"A <title> of {name}",
+        "source": "Figure 1",
+        "caption": 'What "it" shows & why.',
+        "notes": ["A note."],
+        "size": "full" if judged else "quick",
+        "seed": 0,
+        "seconds": 300.0,
+        "cpu_seconds": 12.0,
+        "versions": {"snapgrad": "0.1.0"},
+        "settings": {"steps": 10, "grid": [1.0, 2.0]},
+        "hash": "0123456789abcdef0123",
+        "panels": ["p"],
+        "plots": 2,
+        "claims": [{**claim, "passed": passed}, {**claim, "statement": "second", "passed": True}],
+        "svgs": [report.render([plot], f"{name}-0"), report.render([plot], f"{name}-1")],
+    }
+
+
+class Seen(HTMLParser):
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.ids, self.links, self.void = [], [], [], {"meta", "link", "br"}
+        self.stack = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        self.links += [value for key, value in attrs.items() if key in ("href", "src") and tag != "use"]
+        if tag not in self.void:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.void:
+            self.stack.pop()
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+
+def test_a_picture_is_valid_and_deterministic():
+    svg = report.render([plot, plot], "x")
+    assert svg == report.render([plot, plot], "x")
+    ElementTree.fromstring(svg)
+    ElementTree.fromstring(report.standalone(svg))
+    inline = report.inline(svg, "label", "x")
+    ElementTree.fromstring(inline.replace("xlink:href", "href"))
+    assert "currentColor" in inline and "var(--blue)" in inline and report.BLUE not in inline
+    assert 'aria-label="label"' in inline
+
+
+def test_the_page_holds_everything_and_loads_nothing():
+    html = report.page([study("one"), study("two", passed=False)])
+    seen = Seen(html)
+    assert seen.stack == [] and seen.tags.count("svg") == 4 and seen.tags.count("section") == 2
+    assert len(seen.ids) == len(set(seen.ids))  # pictures side by side share no identifiers
+    outside = [link for link in seen.links if link.startswith(("http:", "https:", "//"))]
+    assert outside == [] and "one/one.csv" in seen.links and "two/data/p.npz" in seen.links
+    assert html.count('class="claim ') == 4 and "1 of 4 claims fail" in html
+    assert "A &lt;title&gt; of one" in html and "α &lt; β &amp; more" in html
+    assert "<script" not in html and "@import" not in html
+
+
+def test_the_page_says_when_nothing_is_judged():
+    html = report.page([study(judged=False)])
+    assert "not judged" in html and "claims hold" not in html
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium or Chrome on this machine")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_the_page(tmp_path, width):
+    """No console errors, every picture has its size, every claim is there, nothing sticks out sideways."""
+    html = report.page([study("one"), study("two")])
+    probe = """<script>
+    window.addEventListener("load", () => {
+      const svgs = [...document.querySelectorAll("svg[role=img]")];
+      const claims = [...document.querySelectorAll(".claim")];
+      const out = document.createElement("pre"); out.id = "probe";
+      out.textContent = JSON.stringify({
+        drawn: svgs.filter(s => s.getBoundingClientRect().width > 250 && s.getBBox().height > 100).length,
+        claims: claims.filter(c => c.getBoundingClientRect().height > 10).length,
+        overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+      });
+      document.body.append(out);
+    });
+    </script>"""
+    path = tmp_path / "report.html"
+    path.write_text(html.replace("</body>", probe + "</body>"), encoding="utf-8")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", f"--window-size={width},2000"]
+        command += ["--enable-logging=stderr", "--v=0", "--dump-dom", path.as_uri()]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in result.stderr, result.stderr
+    text = result.stdout.split('<pre id="probe">')[1].split("</pre>")[0]
+    assert json.loads(text) == {"drawn": 4, "claims": 4, "overflow": 0}
+
+
+class TestStore:
+    settings: dict = {"study": "x", "seed": 0, "size": "quick", "grid": [1.0, 2.0]}  # noqa: RUF012
+    arrays: dict = {"a": np.arange(3.0), "b": np.array([True])}  # noqa: RUF012
+
+    def save(self, folder):
+        _store.save_panel(folder, "p", self.arrays, self.settings, {"seconds": 1.0})
+
+    def test_what_is_stored_comes_back(self, tmp_path):
+        assert _store.load_panel(tmp_path, "p", self.settings) is None
+        self.save(tmp_path)
+        arrays, record = _store.load_panel(tmp_path, "p", self.settings)
+        np.testing.assert_array_equal(arrays["a"], self.arrays["a"])
+        assert record["seconds"] == 1.0 and record["settings"] == self.settings
+        assert not list(tmp_path.glob(".*"))
+
+    def test_the_same_arrays_are_the_same_bytes(self, tmp_path):
+        self.save(tmp_path / "one")
+        self.save(tmp_path / "two")
+        assert (tmp_path / "one" / "p.npz").read_bytes() == (tmp_path / "two" / "p.npz").read_bytes()
+
+    def test_arrays_without_a_record_are_unfinished(self, tmp_path):
+        self.save(tmp_path)
+        (tmp_path / "p.json").unlink()
+        assert _store.load_panel(tmp_path, "p", self.settings) is None
+
+    @pytest.mark.parametrize(
+        ("file", "content"), [("p.npz", b"PK garbage"), ("p.json", b"{"), ("p.json", b"[]"), ("p.npz", None)]
+    )
+    def test_damage_is_one_line_that_says_what_to_do(self, tmp_path, file, content):
+        self.save(tmp_path)
+        if content is None:
+            (tmp_path / file).unlink()
+        else:
+            (tmp_path / file).write_bytes(content)
+        with pytest.raises(ResultsError, match=r"damaged.*[Dd]elete") as error:
+            _store.load_panel(tmp_path, "p", self.settings)
+        assert "\n" not in str(error.value) and file.removesuffix(".npz") in str(error.value)
+
+    def test_other_settings_are_refused_not_overwritten(self, tmp_path):
+        self.save(tmp_path / "data")
+        with pytest.raises(ResultsError, match=r"seed: 0, now 1.*--out"):
+            _store.load_panel(tmp_path / "data", "p", {**self.settings, "seed": 1})
+
+    def test_a_full_disk_keeps_the_old_file(self, tmp_path, monkeypatch):
+        path = tmp_path / "file"
+        _store.write_atomic(path, b"old")
+
+        def full(*args):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(_store.os, "fsync", full)
+        with pytest.raises(ResultsError, match=r"No space left.*--out"):
+            _store.write_atomic(path, b"new")
+        assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["file"]
+
+    def test_two_runs_do_not_share_a_folder(self, tmp_path):
+        with (
+            _reproduce.claimed(tmp_path),
+            pytest.raises(ResultsError, match="another run"),
+            _reproduce.claimed(tmp_path),
+        ):
+            pass
+
+    def test_leftovers_are_removed(self, tmp_path):
+        left = tmp_path / "x" / ".p.npz.1.part"
+        left.parent.mkdir()
+        left.write_bytes(b"half")
+        with _reproduce.claimed(tmp_path):
+            assert not left.exists()

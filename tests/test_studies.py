@@ -1,0 +1,244 @@
+"""The studies at quick size: every part of them runs, draws and checks; what they rest on is exact."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import snapgrad as sg
+from snapgrad import report, studies, theory
+from snapgrad.studies import _enumeration, _proxy, _rates, _sweep, _tuning, nn_proxy, spring, tail_averaging
+from snapgrad.studies._sweep import Instance, Run, sweep
+
+KEY = jax.random.key(0)
+IN_PROCESS = ("alpha_gamma", "superlinear", "spring", "gaussian_proxy", "noise_floor")
+SLOW = tuple(name for name in studies.NAMES if name not in IN_PROCESS)
+
+
+def draw(study, data):
+    return report.render([lambda ax, plot=plot: plot(ax, data) for plot in study.plots], study.name)
+
+
+@pytest.mark.parametrize(
+    "name", [*IN_PROCESS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_a_quick_study_runs_draws_and_checks(name):
+    study = studies.load(name)
+    panels = study.panels("quick", 3)
+    data = {panel.name: panel.compute(lambda fraction: None) for panel in panels}
+    assert len(data) == len(panels) and study.name == name
+    claims, table = study.claims(data), study.table(data)
+    assert claims and table and all(isinstance(claim.wanted, str) for claim in claims)
+    assert draw(study, data).count("<svg") == 1
+    assert all(isinstance(note, str) for note in study.notes(data))
+    assert study.title and study.source and study.caption
+
+
+@pytest.mark.parametrize("name", studies.NAMES)
+def test_settings_name_every_panel_apart(name):
+    """Two panels, sizes or seeds never share a hash, and a plan is the same every time it is made."""
+    study = studies.load(name)
+    hashes = []
+    for size, seed in itertools.product(("quick", "full"), (0, 1)):
+        panels = study.panels(size, seed)
+        again = study.panels(size, seed)
+        hashes += [studies.settings_hash(panel.settings) for panel in panels]
+        assert [p.settings for p in panels] == [p.settings for p in again]
+        assert all(panel.cost > 0 for panel in panels)
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_the_network_study_uses_the_same_jacobian_by_outer_products():
+    plain = sg.problems.DiscretePoisson(12, 6)
+    fast = nn_proxy.StructuredPoisson(plain)
+    params, rows = plain.init(KEY), jnp.array([0, 3, 11])
+    a, b = plain.linearise(params, rows), fast.linearise(params, rows)
+    np.testing.assert_allclose(a.residual, b.residual, rtol=0, atol=0)
+    np.testing.assert_allclose(a.jacobian.gram(), b.jacobian.gram(), rtol=1e-12)
+    u = jnp.array([1.0, -2.0, 0.5])
+    for x, y in zip(jax.tree.leaves(a.jacobian.rmv(u)), jax.tree.leaves(b.jacobian.rmv(u)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-13)
+
+
+def test_a_network_panel_runs():
+    panel = next(p for p in studies.load("nn_proxy").panels("quick", 0) if p.name.startswith("svs"))
+    arrays = panel.compute(lambda fraction: None)
+    assert np.isfinite(_sweep.final_error(arrays)).all()
+
+
+class TestSweep:
+    problem = sg.problems.gaussian_llq(KEY, 30, 6)
+
+    def test_each_lane_is_the_plain_run(self):
+        """One compiled program for grid × runs gives what `sg.run` gives one at a time."""
+        keys = jax.random.split(KEY, 2)
+        dampings, etas = [1e-3, 1e-1], [1.0, 0.5]
+        one = Run("uniform", 3, 25, 25)
+        result = sweep(one, [Instance(self.problem, key) for key in keys], damping=dampings, step_size=etas)
+        for g, r in np.ndindex(2, 2):
+            alone = sg.run(
+                self.problem,
+                sg.SNG(dampings[g]),
+                sg.sampling.Uniform(30, 3),
+                etas[g],
+                25,
+                keys[r],
+                record_every=25,
+            )
+            error = alone.history["relative_error"][-1]
+            np.testing.assert_allclose(result["error"][g, r, -1], error, rtol=1e-9)
+
+    def test_a_diverged_run_stays_in_its_lane(self):
+        one = Run("uniform", 3, 400, 400)
+        result = sweep(one, [Instance(self.problem, KEY)], damping=1e-3, step_size=[1.0, 1e4])
+        final = _sweep.final_error(result)
+        assert np.isinf(final[1, 0]) and np.isfinite(final[0, 0])
+        assert result["rejected"][0, 0] == 0
+
+
+class TestTuning:
+    def test_the_walk_stops_at_a_point_that_none_within_two_steps_beats(self):
+        peak = (-5, 7)
+        calls = []
+
+        def evaluate(points):
+            calls.append(len(points))
+            return np.array([[-abs(i - peak[0]) - abs(j - peak[1])] * 2 for i, j in points], float)
+
+        search = _tuning.Search(evaluate, 2, (range(-30, 30), range(20)))
+        assert search.walk((0, 0)) == [peak, peak]
+        assert sum(calls) == len(search.scores)  # nothing twice
+
+    def test_a_trap_is_seen_by_the_wider_look(self):
+        """A better peak three steps away: the paper's search stops before it, the wider look does not."""
+        score = {0: 1.0, 3: 2.0}
+        search = _tuning.Search(
+            lambda points: np.array([[score.get(i, 0.0)] for (i,) in points]), 1, (range(-10, 11),)
+        )
+        (optimum,) = search.optima((0,))
+        assert optimum.found == (0,) and optimum.best == (3,) and optimum.best_score == 2.0
+
+    def test_diverged_points_never_win(self):
+        one = Run("spring", 3, 50, 5)
+        problem = sg.problems.spectrum_llq(KEY, "power:1", 20, 6, hessian="linear")
+        rates = spring._evaluator(one, [Instance(problem, KEY)])([(0, 0), (12, 0)])
+        assert np.isfinite(rates[0, 0]) and rates[1, 0] == -np.inf
+
+
+class TestRates:
+    def test_an_exponential_is_fitted_exactly_and_its_floor_left_out(self):
+        steps = np.arange(0, 2000, 5)
+        error = np.maximum(np.exp(-0.02 * steps), 1e-14)
+        np.testing.assert_allclose(_rates.fitted_rate(steps, error[None]), 0.04, rtol=1e-10)
+
+    def test_what_is_not_finite_has_no_rate(self):
+        error = np.array([1.0, 0.5, np.inf, 0.1])
+        assert _rates.fitted_rate(np.arange(4), error) == -np.inf
+
+    def test_slope(self):
+        k = np.array([1, 2, 5, 10])
+        np.testing.assert_allclose(_rates.loglog_slope(k, 3.0 * k**2.5), 2.5)
+
+
+class TestEnumeration:
+    rng = np.random.default_rng(0)
+    J = rng.normal(size=(6, 3))
+    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    H = (turn * np.geomspace(1, 0.1, 6)) @ turn.T
+    b = rng.normal(size=6)
+
+    def test_the_rate_is_that_of_the_second_moments(self):
+        """Against the mean of ‖θ_t − θ*‖² over many consistent runs."""
+        problem = _enumeration.instance(self.J, self.H, np.zeros(6), 2, 0.1)
+        eta, mu = 0.8, 0.3
+        n = 3
+        maps, kept = problem.maps, mu * (np.eye(n) - problem.projectors)
+        A = np.block([[np.eye(n) - eta * maps, -eta * kept], [maps, kept]])
+        moments = np.einsum("s,sij,skl->ikjl", problem.probabilities, A, A).reshape(36, 36)
+        start = np.outer([1.0, -1, 0.5, 0, 0, 0], [1.0, -1, 0.5, 0, 0, 0]).ravel()
+        sizes = []
+        for _ in range(400):
+            start = moments @ start
+            sizes.append(np.trace(start.reshape(6, 6)[:3, :3]))
+        np.testing.assert_allclose(1 - sizes[-1] / sizes[-2], _enumeration.rate(problem, eta, mu), rtol=1e-6)
+
+    def test_without_momentum_theorem_5_1_holds(self):
+        problem = _enumeration.instance(self.J, self.H, np.zeros(6), 2, 0.1)
+        low, high = problem.curvature
+        eta = 1 / (problem.gamma * high)
+        assert _enumeration.rate(problem, eta, 0.0) >= eta * low * problem.alpha
+
+    def test_the_floor_is_where_the_moments_settle_and_below_theorem_g_1(self):
+        problem = _enumeration.instance(self.J, self.H, self.b, 2, 0.0)
+        low, high = problem.curvature
+        eta = 1 / (2 * problem.gamma * high)
+        np.testing.assert_allclose(problem.probabilities @ problem.noise, 0, atol=1e-12)
+        M, A = np.zeros((3, 3)), np.eye(3) - eta * problem.maps
+        noise = eta**2 * np.einsum("s,si,sj->ij", problem.probabilities, problem.noise, problem.noise)
+        for _ in range(3000):
+            M = np.einsum("s,sij,jk,slk->il", problem.probabilities, A, M, A) + noise
+        floor = _enumeration.floor(problem, eta)
+        np.testing.assert_allclose(np.sum(problem.weight * M), floor, rtol=1e-8)
+        assert floor <= 2 * problem.gamma * eta / (low * problem.alpha) * problem.residual**2
+
+    def test_as_written_the_conjecture_can_promise_more_than_one(self):
+        """JJᵀ = I, H = I, k = m: α = γ = 1/(1+λ), β = 1."""
+        problem = _enumeration.instance(np.eye(3), np.eye(3), np.zeros(3), 3, 0.5)
+        np.testing.assert_allclose([problem.conjectured, problem.scaled], [np.sqrt(1.5), 1.0])
+        np.testing.assert_allclose(_enumeration.rate(problem, 1.5, 0.0), 1.0, atol=1e-12)
+
+    def test_constants_are_those_of_the_theory(self):
+        problem = _enumeration.instance(self.J, self.H, self.b, 2, 0.1)
+        constants = theory.exact.constants(self.J, sample_size=2, damping=0.1)
+        assert (problem.alpha, problem.beta, problem.gamma) == (
+            constants.alpha,
+            constants.beta,
+            constants.gamma,
+        )
+
+
+def test_the_plug_in_is_the_mean_over_the_draws():
+    from snapgrad.studies import alpha_gamma
+
+    J = np.random.default_rng(1).normal(size=(9, 4))
+    inverse = alpha_gamma._inverse_preconditioner(J, 2)
+    rows = np.array([[0, 3], [5, 1], [0, 8]])
+    X = np.zeros((9, 9))
+    for S in rows:
+        pinv = np.linalg.pinv(J[S])
+        X[np.ix_(S, S)] += pinv.T @ inverse @ pinv / 3
+    np.testing.assert_allclose(alpha_gamma._plug_in(J, inverse, rows, [3]), [np.linalg.norm(X, 2)], rtol=1e-9)
+
+
+def test_summing_adds_up_the_iterates():
+    optimizer = tail_averaging._summing(0.5)
+    params, state, total = jnp.array([1.0, 2.0]), optimizer.init(jnp.zeros(2)), jnp.zeros(2)
+    for direction in (jnp.array([1.0, 0.0]), jnp.array([0.0, -2.0])):
+        step, state = optimizer.update(direction, state, params)
+        params = params + step
+        total = total + params
+    np.testing.assert_allclose(state.total, total)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2.0**-14, "2⁻¹⁴"), (1e-3, "10⁻³"), (1.0, "1"), (2.0, "2"), (0.3, "0.3"), (1e3, "10³")],
+)
+def test_powers_are_written_as_powers(value, text):
+    assert _proxy.pretty(value) == text
+
+
+def test_claims_say_what_they_want():
+    claim = studies.Claim
+    assert claim("x", 1.0, low=0.5).passed and claim("x", 1.0, low=0.5).wanted == "≥ 0.5"
+    assert not claim("x", float("nan"), low=0.5).passed
+    assert claim("x", 1.0, high=0.5).wanted == "≤ 0.5" and not claim("x", 1.0, high=0.5).passed
+    assert claim("x", 1.0, low=1.0, high=1.0).wanted == "= 1"
+    assert claim("x", 1.0, low=0.5, high=2.0).wanted == "0.5 … 2"
+
+
+def test_an_unknown_study_is_refused():
+    with pytest.raises(ValueError, match="nn_proxy"):
+        studies.load("nope")

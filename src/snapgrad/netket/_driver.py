@@ -1,5 +1,6 @@
 """A NetKet driver whose steps come from snapgrad's methods."""
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,6 @@ import jax.numpy as jnp
 import netket as nk
 import optax
 from jaxtyping import Array, Bool, Int, Num, PRNGKeyArray, PyTree
-from netket._src.callbacks.auto_chunk_size import get_forward_operator  # where NetKet's manual says
 from netket.driver import AbstractOptimizationDriver
 from netket.utils import struct
 from netket.vqs import FullSumState
@@ -24,6 +24,7 @@ from ._local import (
     Configurations,
     apply_function,
     check_state,
+    chunk_size_for,
     configurations,
     flat_samples,
     local_energies,
@@ -77,6 +78,7 @@ class VMC(AbstractOptimizationDriver):
     _increment: PyTree = struct.field(serialize=True)
     _rejected: Int[Array, ""] = struct.field(serialize=True)
     _proposed: Any = struct.field(serialize=False, default=None)
+    _chunk_size: int | None = struct.field(pytree_node=False, serialize=False, default=None)
 
     def __init__(
         self,
@@ -208,13 +210,20 @@ class VMC(AbstractOptimizationDriver):
                 size=self.subselect,
             )
             samples = samples[chosen]
-            local = local_energies(with_samples(state, samples), self._ham, limit)
+            local = local_energies(with_samples(state, samples), self._ham, limit, self._chunk())
             found = Configurations(samples, local, weights)
             return found, found.stats()
-        found = configurations(state, self._ham, memory_limit=limit)
+        found = configurations(state, self._ham, memory_limit=limit, chunk_size=self._chunk())
         if isinstance(state, FullSumState):
             return found, found.stats(exact=True)
         return found, nk.stats.statistics(found.local.reshape(state.samples.shape[:-1]))
+
+    def _chunk(self) -> int | None:
+        """The chunk size that the memory limit stands for, measured once."""
+        limit = self._settings.memory_limit
+        if limit is not None and self._chunk_size is None and not isinstance(self.state, FullSumState):
+            self._chunk_size = chunk_size_for(self.state, self._ham, limit)
+        return self._chunk_size
 
     def _log_additional_data(self, log_dict: dict) -> None:
         super()._log_additional_data(log_dict)
@@ -279,6 +288,9 @@ def _subselect(
     return select(key, points_kernel(K, jac.outputs), size, damping)
 
 
-@get_forward_operator.dispatch  # pyright: ignore[reportFunctionMemberAccess]
-def _forward_operator(driver: VMC) -> Any:
-    return driver._ham
+with contextlib.suppress(ImportError):  # where NetKet's manual says it is, though not public
+    from netket._src.callbacks.auto_chunk_size import get_forward_operator
+
+    @get_forward_operator.dispatch  # pyright: ignore[reportFunctionMemberAccess]
+    def _forward_operator(driver: VMC) -> Any:
+        return driver._ham

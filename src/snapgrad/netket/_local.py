@@ -69,7 +69,11 @@ def flat_samples(vstate: Any) -> Num[Array, "k sites"]:
 
 
 def configurations(
-    vstate: Any, hamiltonian: Any, weights: Any = None, memory_limit: int | None = None
+    vstate: Any,
+    hamiltonian: Any,
+    weights: Any = None,
+    memory_limit: int | None = None,
+    chunk_size: int | None = None,
 ) -> Configurations:
     """All of a full-summation state, or the current samples of a Monte Carlo one."""
     samples = flat_samples(vstate)
@@ -82,7 +86,7 @@ def configurations(
         if bool(jnp.any(weights < 0)) or not bool(jnp.sum(weights) > 0):
             raise ValueError("`weights` must not be negative and must have a positive sum.")
         weights = weights / jnp.sum(weights)
-    return Configurations(samples, local_energies(vstate, hamiltonian, memory_limit), weights)
+    return Configurations(samples, local_energies(vstate, hamiltonian, memory_limit, chunk_size), weights)
 
 
 def _full_sum(vstate: Any, hamiltonian: Any) -> tuple[Inexact[Array, " k"], Float[Array, " k"]]:
@@ -95,11 +99,13 @@ def _full_sum(vstate: Any, hamiltonian: Any) -> tuple[Inexact[Array, " k"], Floa
     return local, weights
 
 
-def local_energies(vstate: Any, hamiltonian: Any, memory_limit: int | None = None) -> Inexact[Array, " k"]:
-    """E_loc of the current samples; NetKet evaluates them in chunks that respect the limit."""
+def local_energies(
+    vstate: Any, hamiltonian: Any, memory_limit: int | None = None, chunk_size: int | None = None
+) -> Inexact[Array, " k"]:
+    """E_loc of the current samples; with a limit, in chunks that respect it unless their size is given."""
     if memory_limit is None:
         return _local(vstate, hamiltonian, vstate.chunk_size)
-    chunk = chunk_size_for(vstate, hamiltonian, memory_limit)
+    chunk = chunk_size_for(vstate, hamiltonian, memory_limit) if chunk_size is None else chunk_size
     if isinstance(hamiltonian, DiscreteJaxOperator) or not isinstance(hamiltonian, DiscreteOperator):
         return _local(vstate, hamiltonian, chunk)
     # Other operators list all connected configurations first, so that the samples are cut as well.

@@ -325,7 +325,8 @@ def summary(outcome: Outcome) -> str:
 
 def draw(outcomes: Sequence[Outcome]) -> str:
     """Energy against iteration and time, and the V-score, as SVG; means over ten steps, to show the trend."""
-    styles = {"spring": (BLUE, "-"), "sng": (ORANGE, "--"), "sr": (GREEN, ":")}
+    looks = {"spring": (BLUE, "-"), "sng": (ORANGE, "--"), "sr": (GREEN, ":")}
+    styles = {method: {"color": colour, "linestyle": line} for method, (colour, line) in looks.items()}
     exact, size = outcomes[0].exact, outcomes[0].training.size
 
     def panel(ax: Any, against: str, label: str, score: bool = False) -> None:
@@ -337,12 +338,10 @@ def draw(outcomes: Sequence[Outcome]) -> str:
                 np.convolve(y, np.full(width, 1 / width), "valid") for y in (energy, variance)
             )
             y = energy if exact is None else np.abs(energy - exact) / abs(exact)
-            colour, line = styles[outcome.method]
             y = size * variance / energy**2 if score else y
-            ax.plot(x[width - 1 :], y, label=TITLES[outcome.method], color=colour, linestyle=line)
-        ax.set_xlabel(label)
-        ax.set_ylabel("V-score" if score else "energy" if exact is None else "relative error of the energy")
-        ax.set_yscale("log" if score or exact is not None else "linear")
+            ax.plot(x[width - 1 :], y, label=TITLES[outcome.method], **styles[outcome.method])
+        name = "V-score" if score else "energy" if exact is None else "relative error of the energy"
+        ax.set(xlabel=label, ylabel=name, yscale="log" if score or exact is not None else "linear")
         ax.legend()
 
     panels = [("step", "iteration"), ("seconds", "seconds"), ("step", "iteration", True)]

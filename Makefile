@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= results
+JOBS ?= 2
 
 # JAX's small factorisations are many times slower when OpenBLAS spreads them over busy cores.
 export OPENBLAS_NUM_THREADS ?= 1
@@ -35,7 +36,7 @@ lint: $(STAMP)
 	$(BIN)/basedpyright --level error
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow

@@ -12,8 +12,9 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Most of the time of these tests is compilation: keep it between runs.
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+# Most of the time of these tests is compilation: keep it between runs, a folder for each parallel worker.
+CACHE = Path(__file__).parents[1] / ".pytest_cache" / "jax" / os.environ.get("PYTEST_XDIST_WORKER", "main")
+jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 from jaxtyping import install_import_hook  # noqa: E402

@@ -1,5 +1,6 @@
 """Finished panels on disk: written whole or not at all, read back only if they are what was asked for."""
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -33,7 +34,8 @@ def write_atomic(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         reason = error.strerror or str(error)
         raise ResultsError(
             f"cannot write {path}: {reason}. Free space or choose another folder with --out; "

@@ -405,14 +405,6 @@ def test_netkets_chunk_size_callback_tunes_it(capsys):
     assert driver.chunk_size_bwd == 16 and driver.state.chunk_size == 16
 
 
-def test_full_summation_reaches_the_ground_state():
-    vstate = summed("holomorphic")
-    driver = sgn.VMC(HAMILTONIAN, 0.3, vstate, damping=1e-4, momentum=0.5, max_norm=0.5)
-    driver.run(120, show_progress=False)
-    exact = np.linalg.eigvalsh(CHAIN.to_dense())[0]
-    assert abs(float(vstate.expect(HAMILTONIAN).mean.real) - exact) < 1e-6 * abs(exact)
-
-
 def test_norm_of_a_step_is_bounded_and_the_increment_is_not():
     vstate = summed("mixed")
     driver = sgn.VMC(HAMILTONIAN, 5.0, vstate, momentum=0.8, max_norm=0.01)

@@ -85,10 +85,9 @@ def _evaluator(one: Run, instances: Sequence[Instance]) -> Evaluate:
                 one, instances, damping=0.0, step_size=2 ** padded[:, 0], momentum=1 - 2 ** -padded[:, 1]
             )
             steps = np.arange(result["error"].shape[-1]) * one.record_every
-            rates = np.where(
-                diverged(result["error"], result["rejected"]), -np.inf, fitted_rate(steps, result["error"])
-            )
-            scores.append(rates[: len(chunk)])
+            rates = fitted_rate(steps, result["error"])
+            lost = diverged(result["error"], result["rejected"]) | np.isnan(rates)
+            scores.append(np.where(lost, -np.inf, rates)[: len(chunk)])
         return np.concatenate(scores)
 
     return evaluate

@@ -121,28 +121,27 @@ def _push(eqn: JaxprEqn, values: list[Any], summed: tuple[int, ...]) -> list[Any
     if not active:
         return bind(eqn, plain)
 
+    outs = bind(eqn, plain)
+    smooth = [i for i, out in enumerate(outs) if _inexact(out)]  # a loop may carry a counter as well
+    if not smooth:
+        return outs
+
     def fn(*moving: Any) -> list[Any]:
         filled = list(plain)
         for i, value in zip(active, moving, strict=True):
             filled[i] = value
-        return bind(eqn, filled)
+        found = bind(eqn, filled)
+        return [found[i] for i in smooth]
 
     points = tuple(values[i].value for i in active)
-    outs = fn(*points)
-    if not any(_inexact(out) for out in outs):
-        return outs
     # One product for the slopes and the Laplacian: a weight then sees them side by side.
     tangents = [jnp.concatenate([values[i].slopes, values[i].laplacian[None]]) for i in active]
     pushed = jax.vmap(lambda *t: jax.jvp(fn, points, t)[1])(*tangents)
     second = _second(eqn, fn, active, points, [values[i].slopes[jnp.array(summed)] for i in active])
-    jets = []
-    for i, out in enumerate(outs):
-        if not _inexact(out):
-            jets.append(out)
-            continue
-        laplacian = pushed[i][-1] if second is None else pushed[i][-1] + second[i]
-        jets.append(Jet(out, pushed[i][:-1], laplacian))
-    return jets
+    for j, i in enumerate(smooth):
+        laplacian = pushed[j][-1] if second is None else pushed[j][-1] + second[j]
+        outs[i] = Jet(outs[i], pushed[j][:-1], laplacian)
+    return outs
 
 
 def _second(

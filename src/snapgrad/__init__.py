@@ -2,6 +2,7 @@
 
 from . import linalg as linalg
 from . import methods as methods
+from . import pinn as pinn
 from . import problems as problems
 from . import sampling as sampling
 from . import theory as theory
@@ -18,6 +19,7 @@ from .jacobian import realify as realify
 from .jacobian import stack as stack
 from .methods import SGD as SGD
 from .methods import SNG as SNG
+from .methods import Auto as Auto
 from .methods import Spring as Spring
 from .methods import TwoBatch as TwoBatch
 from .methods import as_optax as as_optax

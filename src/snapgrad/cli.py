@@ -1,4 +1,4 @@
-"""The command line: `snapgrad reproduce`, `list`, `report`, `theory`."""
+"""The command line: `snapgrad reproduce`, `list`, `report`, `theory`, `pinn`, `quantum`."""
 
 import sys
 import time
@@ -23,9 +23,13 @@ class UserError(Exception):
     """Something the user can put right; the message is one line that says how."""
 
 
+class StoppedError(Exception):
+    """An interruption; the message says how to go on."""
+
+
 @app.callback()
 def _about() -> None:
-    """Sketch-and-project natural gradients: reproduce the paper's figures and check its claims."""
+    """Sketch-and-project natural gradients: reproduce the paper, train PINNs and quantum states."""
 
 
 @app.command("list")
@@ -128,6 +132,112 @@ def theory(
         raise UserError(str(error)) from None
 
 
+_OUT = Annotated[Path, typer.Option(help="The results folder; its report.html shows what was trained.")]
+_SEED = Annotated[int, typer.Option(min=0, help="The seed of all random numbers.")]
+
+
+@app.command()
+def pinn(
+    problem: Annotated[str, typer.Argument(help="Such as poisson-2d; `list` for all names.")],
+    method: Annotated[str, typer.Option(help="auto, spring, sng, engd, engd-w, adam or lbfgs.")] = "auto",
+    steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many seconds.")] = None,
+    seed: _SEED = 0,
+    out: _OUT = Path("results"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of this run.")] = False,
+) -> None:
+    """Trains a PINN of the zoo and draws its solution and its error against time."""
+    from .studies import _reproduce
+    from .studies import pinn as study
+
+    if problem == "list":
+        print("\n".join(study.pinn.NAMES))
+        return
+    console, show = _live()
+    with _reproduce.claimed(out), console.status("compiling") as status:
+        try:
+            result = study.train(
+                problem,
+                method=method,
+                steps=steps,
+                seconds=seconds,
+                seed=seed,
+                out=out,
+                resume=resume,
+                show=lambda text: show(status, text),
+            )
+        except (ValueError, FloatingPointError) as error:
+            raise UserError(str(error)) from None
+        except KeyboardInterrupt:
+            raise StoppedError("add --resume to go on from the checkpoint.") from None
+        page = _reproduce.write_report(out)
+    console.print(f"{study.line(result)}  (stopped by {result['reason']})")
+    console.print(f"written: {', '.join(map(str, [*result['files'], page]))}")
+
+
+@app.command()
+def quantum(
+    system: Annotated[str, typer.Argument(help="tfim, heisenberg or j1j2: a chain of spins.")],
+    size: Annotated[int | None, typer.Option(min=1, help="Sites of the chain.")] = None,
+    methods: Annotated[str, typer.Option(help="Of spring, sng and sr, with commas.")] = "spring,sng,sr",
+    samples: Annotated[int | None, typer.Option(min=1, help="Samples an iteration, k.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Iterations.")] = None,
+    step_size: Annotated[float | None, typer.Option(min=0.0, help="η.")] = None,
+    momentum: Annotated[float | None, typer.Option(min=0.0, help="μ of SPRING.")] = None,
+    damping: Annotated[float | None, typer.Option(min=0.0, help="λ, all along; default decreasing.")] = None,
+    alpha: Annotated[int | None, typer.Option(min=1, help="Hidden units a site.")] = None,
+    seed: _SEED = 0,
+    out: _OUT = Path("results"),
+) -> None:
+    """Trains the ground state of a spin chain under NetKet: SPRING and SNG beside NetKet's own SR."""
+    from dataclasses import replace
+    from importlib.util import find_spec
+
+    from .studies import _reproduce
+    from .studies import quantum as study
+
+    if find_spec("netket") is None:
+        raise UserError("`snapgrad quantum` needs NetKet: pip install 'snapgrad[netket]'.")
+    if system not in study.NAMES:
+        raise UserError(f"there is no system {system!r}: choose from {', '.join(study.NAMES)}.")
+    given = {
+        "size": size,
+        "samples": samples,
+        "steps": steps,
+        "step_size": step_size,
+        "momentum": momentum,
+        "damping": None if damping is None else (damping, damping),
+        "alpha": alpha,
+        "seed": seed,
+    }
+    training = replace(study.DEFAULTS[system], **{k: v for k, v in given.items() if v is not None})
+    console = _console()
+    with _reproduce.claimed(out):
+        try:
+            chosen: Any = methods.split(",")
+            study.run(system, training, methods=chosen, out=out, console=console)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        except KeyboardInterrupt:
+            raise StoppedError("nothing was written: a method is stored when all have ended.") from None
+        page = _reproduce.write_report(out)
+    console.print(f"{page} written")
+
+
+def _live() -> tuple["Console", Any]:
+    """A console, and a function that shows one line: in place on a terminal, now and then in a log."""
+    console, spoken = _console(), 0.0
+
+    def show(status: Any, text: str) -> None:
+        nonlocal spoken
+        status.update(text)
+        if not console.is_terminal and time.monotonic() - spoken > _SILENCE:
+            console.print(text)
+            spoken = time.monotonic()
+
+    return console, show
+
+
 def _computed(
     console: "Console", plans: Sequence["Plan"], size: Any, seed: int, workers: int
 ) -> Iterator[str]:
@@ -215,6 +325,9 @@ def main() -> None:
         code = _complain(str(error))
     except _CLICK_ERROR as error:
         code = _complain(f"{error.format_message()} See `snapgrad --help`.")
+    except StoppedError as stop:
+        print(f"snapgrad: stopped; {stop}", file=sys.stderr)
+        code = _INTERRUPTED
     except (typer.Abort, KeyboardInterrupt):
         print("snapgrad: stopped; finished parts are kept, the same command goes on.", file=sys.stderr)
         code = _INTERRUPTED

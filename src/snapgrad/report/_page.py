@@ -9,13 +9,16 @@ from typing import Any
 from ._figures import inline
 
 _TITLE = "Sketch-and-project natural gradients: the paper's experiments, reproduced"
+_OTHER_TITLE = "Sketch-and-project natural gradients: trained models"
 
 
-def page(studies: Sequence[Mapping[str, Any]]) -> str:
+def page(studies: Sequence[Mapping[str, Any]], sections: Sequence[Mapping[str, Any]] = ()) -> str:
     """The page for studies as stored in their `study.json`, with `claims` and `svgs` added.
 
-    It loads nothing: styles and pictures are in it. Links go to files beside it, in one folder a study.
+    `sections` are trained models: a title, pictures and a table. The page loads nothing: styles and pictures
+    are in it. Links go to files beside it, in one folder a study or model.
     """
+    title = _TITLE if studies else _OTHER_TITLE
     style = files("snapgrad.report").joinpath("page.css").read_text(encoding="utf-8")
     claims = [claim for study in studies for claim in study["claims"] if claim["judged"]]
     failed = [claim for claim in claims if not claim["passed"]]
@@ -28,17 +31,18 @@ def page(studies: Sequence[Mapping[str, Any]]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             '<link rel="icon" href="data:,">',  # without it browsers ask for /favicon.ico
-            f"<title>{_TITLE}</title>",
+            f"<title>{title}</title>",
             f"<style>\n{style}</style>",
             "</head>",
             "<body>",
             "<header>",
-            f"<h1>{_TITLE}</h1>",
-            f"<p>{_summary(studies, len(claims), len(failed))}</p>",
-            _contents(studies),
+            f"<h1>{title}</h1>",
+            f"<p>{_summary(studies, len(claims), len(failed))}</p>" if studies else "",
+            _contents(studies, sections),
             "</header>",
             "<main>",
-            *(_section(study) for study in studies),
+            *(_study(study) for study in studies),
+            *(_model(section) for section in sections),
             "</main>",
             "</body>",
             "</html>",
@@ -63,10 +67,10 @@ def _summary(studies: Sequence[Mapping[str, Any]], judged: int, failed: int) -> 
     )
 
 
-def _contents(studies: Sequence[Mapping[str, Any]]) -> str:
+def _contents(studies: Sequence[Mapping[str, Any]], sections: Sequence[Mapping[str, Any]]) -> str:
     items = []
-    for study in studies:
-        judged = [claim for claim in study["claims"] if claim["judged"]]
+    for study in (*studies, *sections):
+        judged = [claim for claim in study.get("claims", ()) if claim["judged"]]
         passed = sum(claim["passed"] for claim in judged)
         count = f" <span>{passed}/{len(judged)}</span>" if judged else ""
         link = f'<a href="#{escape(study["name"])}">{escape(study["title"])}</a>'
@@ -74,22 +78,42 @@ def _contents(studies: Sequence[Mapping[str, Any]]) -> str:
     return f'<nav aria-label="Figures"><ol>{"".join(items)}</ol></nav>'
 
 
-def _section(study: Mapping[str, Any]) -> str:
-    name, title = escape(study["name"]), escape(study["title"])
+def _study(study: Mapping[str, Any]) -> str:
+    notes = "".join(f"<p>{escape(note)}</p>" for note in study["notes"])
+    aside = f'<aside aria-label="Notes">{notes}</aside>' if notes else ""
+    return _section(study, _claims(study["claims"]), aside, _details(study))
+
+
+def _model(section: Mapping[str, Any]) -> str:
+    columns = list(section["table"][0]) if section["table"] else []
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(row[column])}</td>' for column in columns)}</tr>"
+        for row in section["table"]
+    )
+    links = " · ".join(
+        f'<a href="{escape(href)}" download>{escape(text)}</a>' for text, href in section["links"].items()
+    )
+    return _section(
+        section,
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>',
+        f'<p class="links">Download: {links}</p>',
+    )
+
+
+def _section(entry: Mapping[str, Any], *below: str) -> str:
+    name, title = escape(entry["name"]), escape(entry["title"])
     plots = "\n".join(
         f'<div class="plot">{inline(svg, f"{title}, plot {i + 1}", f"{name}-{i}")}</div>'
-        for i, svg in enumerate(study["svgs"])
+        for i, svg in enumerate(entry["svgs"])
     )
-    notes = "".join(f"<p>{escape(note)}</p>" for note in study["notes"])
     return "\n".join(
         [
             f'<section id="{name}">',
-            f'<h2>{title} <small class="source">{escape(study["source"])}</small></h2>',
+            f'<h2>{title} <small class="source">{escape(entry["source"])}</small></h2>',
             f'<figure><div class="plots">\n{plots}\n</div>',
-            f"<figcaption>{escape(study['caption'])}</figcaption></figure>",
-            _claims(study["claims"]),
-            f'<aside aria-label="Notes">{notes}</aside>' if notes else "",
-            _details(study),
+            f"<figcaption>{escape(entry['caption'])}</figcaption></figure>",
+            *below,
             "</section>",
         ]
     )

@@ -14,6 +14,7 @@ import numpy as np
 from .. import report
 from . import NAMES, load
 from ._pool import Event, Job, run_jobs
+from ._section import read_sections
 from ._store import ResultsError, load_panel, read_json, settings_hash, write_atomic, write_json, write_table
 from ._study import Panel, Size, Study
 
@@ -126,9 +127,10 @@ def finish(name: str, out: Path, size: Size, seed: int) -> dict[str, Any]:
 
 
 def write_report(out: Path) -> Path:
-    """Builds `report.html` from the studies found in a folder."""
+    """Builds `report.html` from the studies and the trained models found in a folder."""
     names = [name for name in NAMES if (out / name / "study.json").exists()]
-    if not names:
+    sections = read_sections(out)
+    if not names and not sections:
         raise ResultsError(f"{out} holds no results. Run `snapgrad reproduce --out {out}` first.")
     studies = []
     for name in names:
@@ -146,7 +148,7 @@ def write_report(out: Path) -> Path:
             ) from None
         studies.append(entry)
     path = out / "report.html"
-    write_atomic(path, report.page(studies).encode())
+    write_atomic(path, report.page(studies, sections).encode())
     return path
 
 

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 
 from .. import pinn, report
+from ._section import write_section
 from ._store import ResultsError, read_json, write_atomic, write_json
 
 SAVE_EVERY = 20.0
@@ -54,8 +56,8 @@ def train(
     - `resume`: go on from the checkpoint in that folder.
     - `show`: is called with a line of progress at each record.
 
-    Returns the last record with the paths that were written. Raises `ValueError` for a name it does not
-    know and `ResultsError` for a folder it cannot use.
+    Returns the last record with the paths that were written. An interruption leaves a checkpoint. Raises
+    `ValueError` for a name it does not know and `ResultsError` for a folder it cannot use.
     """
     problem = pinn.zoo(name, hidden=hidden, points=points)
     chosen = pinn.setting(method, problem)._asdict()
@@ -64,9 +66,11 @@ def train(
     key = jax.random.key(seed)
     state, before = _load(folder, about, problem, chosen, key) if resume else (None, [])
     records, offset, saved = list(before), before[-1]["seconds"] if before else 0.0, time.monotonic()
+    latest = state
 
     def watch(record: dict[str, float], state: Any) -> None:
-        nonlocal saved
+        nonlocal saved, latest
+        latest = latest if state is None else state
         if state is None or not (before and record["step"] <= before[-1]["step"]):
             records.append({**record, "seconds": record["seconds"] + offset})
         if show is not None:
@@ -75,16 +79,63 @@ def train(
             _save(folder, about, records, state)
             saved = time.monotonic()
 
-    solution = pinn.solve(problem, key, steps=steps, seconds=seconds, state=state, callback=watch, **chosen)
+    _check_folder(folder)
+    try:
+        solution = pinn.solve(
+            problem, key, steps=steps, seconds=seconds, state=state, callback=watch, **chosen
+        )
+    except KeyboardInterrupt:
+        if latest is not None:
+            _save(folder, about, records, latest)
+        raise
     _save(folder, about, records, solution.state)
     files = [folder / "metrics.jsonl", folder / "checkpoint.eqx"]
-    picture = _picture(problem, solution)
-    if picture is not None:
-        write_atomic(folder / "solution.svg", report.standalone(picture).encode())
+    parts = _pictures(problem, solution)
+    if parts:
+        write_atomic(folder / "solution.svg", report.standalone(report.render(parts, "solution")).encode())
         files.append(folder / "solution.svg")
     curves = out / "pinn" / name / "error.svg"
-    write_atomic(curves, report.standalone(_curves(out / "pinn" / name, name)).encode())
+    draw = partial(_curves, out / "pinn" / name, name)
+    write_atomic(curves, report.standalone(report.render([draw], f"error-{name}")).encode())
+    _describe(out / "pinn" / name, name, f"{method}-{seed}", [draw, *parts])
     return {**records[-1], "reason": solution.reason, "files": [*files, curves]}
+
+
+def _check_folder(folder: Path) -> None:
+    """Fails before the work rather than after it."""
+    write_atomic(folder / ".writable", b"")
+    (folder / ".writable").unlink()
+
+
+def _describe(folder: Path, name: str, last: str, draws: list[report.Draw]) -> None:
+    """The problem's section on the page: curves of all runs, and the solution of the last one."""
+    rows = []
+    for run, records in _runs(folder):
+        end, (method, _, seed) = records[-1], run.rpartition("-")
+        row = {
+            "method": method,
+            "seed": seed,
+            "steps": f"{end['step']:.0f}",
+            "seconds": f"{end['seconds']:.1f}",
+        }
+        row["loss"] = f"{end['loss']:.2e}"
+        row["relative L2 error"] = f"{end['relative_l2']:.2e}" if "relative_l2" in end else "unknown"
+        rows.append(row)
+    caption = "Error against training time for every method run, without compilation."
+    if len(draws) > 1:
+        caption += f" Then the solution found by {last}, and its error."
+    write_section(
+        folder,
+        title=f"PINN: {name}",
+        source="PINN",
+        caption=caption,
+        table=rows,
+        svgs=[report.render([draw], f"{name}-{index}") for index, draw in enumerate(draws)],
+        links={
+            "curves (SVG)": "error.svg",
+            **{f"{run} (JSON lines)": f"{run}/metrics.jsonl" for run, _ in _runs(folder)},
+        },
+    )
 
 
 def line(record: dict[str, float]) -> str:
@@ -132,11 +183,11 @@ def _load(
     return state, [record for record in records if record["step"] <= stored["step"]]
 
 
-def _picture(problem: pinn.PINN, solution: pinn.Solution) -> str | None:
+def _pictures(problem: pinn.PINN, solution: pinn.Solution) -> list[report.Draw]:
     """Prediction and error on a slice of the domain: a line in one dimension, else a plane."""
     domain = problem.blocks[0].domain
     if isinstance(domain, pinn.Points):
-        return None
+        return []
     samples = np.asarray(domain.sample(jax.random.key(3), 1000))
     low, high = samples.min(axis=0), samples.max(axis=0)
     middle = (low + high) / 2
@@ -145,7 +196,7 @@ def _picture(problem: pinn.PINN, solution: pinn.Solution) -> str | None:
     where = np.concatenate([grid, np.tile(middle[len(axes) :], (len(grid), 1))], axis=1)
     found = np.asarray(solution(where))
     if found.ndim != 1:
-        return None
+        return []
     exact = None if problem.exact is None else np.asarray(jax.vmap(problem.exact)(where))
 
     def draw(values: np.ndarray, title: str) -> Callable[[Any], None]:
@@ -164,26 +215,19 @@ def _picture(problem: pinn.PINN, solution: pinn.Solution) -> str | None:
     draws = [draw(found, "prediction")]
     if exact is not None:
         draws.append(draw(found - exact, "error"))
-    return report.render(draws, "solution")
+    return draws
 
 
-def _curves(folder: Path, name: str) -> str:
+def _curves(folder: Path, name: str, ax: Any) -> None:
     """Error (or loss) against time for all methods run so far."""
-
-    def draw(ax: Any) -> None:
-        for run, records in _runs(folder):
-            quantity = "relative_l2" if "relative_l2" in records[0] else "loss"
-            time_ = [max(record["seconds"], 1e-2) for record in records]
-            colour = _COLOURS.get(run.rsplit("-", 1)[0], report.GREY)
-            ax.plot(time_, [record[quantity] for record in records], color=colour, label=run)
-            ax.set_ylabel("relative L2 error" if quantity == "relative_l2" else "loss")
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xlabel("seconds")
-        ax.set_title(name)
-        ax.legend()
-
-    return report.render([draw], f"error-{name}")
+    for run, records in _runs(folder):
+        quantity = "relative_l2" if "relative_l2" in records[0] else "loss"
+        time_ = [max(record["seconds"], 1e-2) for record in records]
+        colour = _COLOURS.get(run.rsplit("-", 1)[0], report.GREY)
+        ax.plot(time_, [record[quantity] for record in records], color=colour, label=run)
+        ax.set_ylabel("relative L2 error" if quantity == "relative_l2" else "loss")
+    ax.set(xscale="log", yscale="log", xlabel="seconds", title=name)
+    ax.legend()
 
 
 def _runs(folder: Path) -> Iterator[tuple[str, list[dict[str, float]]]]:

@@ -6,7 +6,6 @@ them, the seeds, the step size and the damping.
 
 import contextlib
 import io
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,9 @@ import numpy as np
 from scipy.sparse.linalg import eigsh
 
 from .._checks import one_of, positive_int, real_scalar
-from ..report import BLUE, GREEN, ORANGE, render, standalone
+from ..report import BLUE, GREEN, ORANGE, Draw, render, standalone
+from ._section import write_section
+from ._store import write_atomic, write_json
 
 Name: TypeAlias = Literal["tfim", "heisenberg", "j1j2"]
 Method: TypeAlias = Literal["spring", "sng", "sr"]
@@ -271,7 +272,7 @@ def run(
     - `name`: `"tfim"`, `"heisenberg"` or `"j1j2"`.
     - `training`: default `DEFAULTS[name]`; change single fields with `dataclasses.replace`.
     - `methods`: of `"spring"`, `"sng"` and `"sr"` (NetKet's `VMC_SR`).
-    - `out`: a folder; `quantum-<name>.json` and `quantum-<name>.svg` are written there.
+    - `out`: the results folder; data, picture and a section for the page go to `out/quantum/<name>`.
     - `console`: a `rich.console.Console`.
     """
     from rich.console import Console
@@ -297,13 +298,34 @@ def run(
             bar.update(task, now="done")
     for outcome in outcomes:
         console.print(f"{TITLES[outcome.method]}: {summary(outcome)}")
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    data, picture = folder / f"quantum-{name}.json", folder / f"quantum-{name}.svg"
-    data.write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
-    picture.write_text(draw(outcomes))
-    console.print(f"{data} and {picture} written")
+    folder = Path(out) / "quantum" / name
+    write_json(folder / "runs.json", [asdict(outcome) for outcome in outcomes])
+    panels = _panels(outcomes)
+    write_atomic(folder / "energy.svg", standalone(render(panels, f"quantum-{name}")).encode())
+    write_section(
+        folder,
+        title=f"Ground state: {name}, {training.size} sites",
+        source="NetKet",
+        caption="Error of the energy against iterations and against time, and the V-score: means over ten "
+        "iterations. All methods share the model, the seed, the step size and the damping.",
+        table=[_row(outcome) for outcome in outcomes],
+        svgs=[render([panel], f"quantum-{name}-{index}") for index, panel in enumerate(panels)],
+        links={"curves (SVG)": "energy.svg", "every iteration (JSON)": "runs.json"},
+    )
+    console.print(f"{folder / 'energy.svg'} and {folder / 'runs.json'} written")
     return outcomes
+
+
+def _row(outcome: Outcome) -> dict[str, str]:
+    error = outcome.relative_error
+    return {
+        "method": TITLES[outcome.method],
+        "energy": f"{outcome.energy:.5f} ± {outcome.error:.5f}",
+        "relative error": "unknown" if error is None else f"{error:.1e}",
+        "V-score": f"{outcome.v_score:.1e}",
+        "steps": f"{len(outcome.history)}",
+        "seconds": f"{outcome.history[-1].seconds:.0f}",
+    }
 
 
 def describe(point: Point, size: int, exact: float | None) -> str:
@@ -323,8 +345,8 @@ def summary(outcome: Outcome) -> str:
     return text + (f"; {outcome.rejected} steps refused" if outcome.rejected else "")
 
 
-def draw(outcomes: Sequence[Outcome]) -> str:
-    """Energy against iteration and time, and the V-score, as SVG; means over ten steps, to show the trend."""
+def _panels(outcomes: Sequence[Outcome]) -> list[Draw]:
+    """Energy against iteration and time, and the V-score; means over ten steps, to show the trend."""
     looks = {"spring": (BLUE, "-"), "sng": (ORANGE, "--"), "sr": (GREEN, ":")}
     styles = {method: {"color": colour, "linestyle": line} for method, (colour, line) in looks.items()}
     exact, size = outcomes[0].exact, outcomes[0].training.size
@@ -345,5 +367,4 @@ def draw(outcomes: Sequence[Outcome]) -> str:
         ax.legend()
 
     panels = [("step", "iteration"), ("seconds", "seconds"), ("step", "iteration", True)]
-    draws = [lambda ax, args=args: panel(ax, *args) for args in panels]
-    return standalone(render(draws, f"quantum-{outcomes[0].name}"))
+    return [lambda ax, args=args: panel(ax, *args) for args in panels]

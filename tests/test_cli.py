@@ -54,6 +54,10 @@ def test_theory_tabulates_and_draws_a_matrix(tmp_path):
         (["theory", "--spectrum", "steep"], ["spectrum", "steep"]),
         (["reproduce", "--seed", "-1"], ["seed"]),
         (["rerpoduce"], ["rerpoduce"]),
+        (["pinn", "poisson-3d"], ["poisson-3d", "poisson-2d"]),
+        (["pinn", "poisson-1d", "--method", "newton"], ["newton", "lbfgs"]),
+        (["pinn", "poisson-1d", "--resume"], ["no checkpoint", "--resume"]),
+        (["quantum", "ising"], ["ising", "tfim"]),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_code_2(args, words, tmp_path):
@@ -62,6 +66,37 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(args, words, tmp_path):
     assert len(result.stderr.strip().splitlines()) == 1 and "Traceback" not in result.stderr
     for word in words:
         assert word in result.stderr
+
+
+def test_a_pinn_is_trained_drawn_resumed_and_put_on_the_page(tmp_path):
+    train = ("pinn", "poisson-1d", "--seed", "3", "--out", "out", "--steps")
+    first = snapgrad(*train, "50", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "loss" in first.stdout and "error" in first.stdout and "report.html" in first.stdout
+    folder = tmp_path / "out" / "pinn" / "poisson-1d"
+    rows = [json.loads(row) for row in (folder / "auto-3" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 25, 50]
+    assert rows[-1]["relative_l2"] < rows[0]["relative_l2"] and {"seconds", "loss"} <= rows[0].keys()
+    again = snapgrad(*train, "25", "--resume", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "step 75" in again.stdout
+    assert snapgrad(*train, "25", "--method", "adam", cwd=tmp_path).returncode == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "PINN: poisson-1d" in page and "<td>adam</td>" in page and page.count('<svg role="img"') == 3
+    assert "pinn/poisson-1d/adam-3/metrics.jsonl" in page
+
+
+def test_a_ground_state_is_trained_and_put_on_the_page(tmp_path):
+    pytest.importorskip("netket", reason="NetKet is not installed")
+    options = ("--size", "4", "--steps", "3", "--samples", "32", "--alpha", "1", "--methods", "spring,sr")
+    result = snapgrad("quantum", "tfim", *options, "--out", "out", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "V-score" in result.stdout and "report.html" in result.stdout
+    runs = json.loads((tmp_path / "out" / "quantum" / "tfim" / "runs.json").read_text())
+    assert [run["method"] for run in runs] == ["spring", "sr"] and len(runs[0]["history"]) == 3
+    assert "Ground state: tfim, 4 sites" in (tmp_path / "out" / "report.html").read_text()
+    wrong = snapgrad("quantum", "tfim", *options[:-1], "spring,newton", "--out", "out", cwd=tmp_path)
+    assert wrong.returncode == 2 and "newton" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
 def test_list_names_every_figure(tmp_path):

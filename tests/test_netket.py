@@ -405,6 +405,15 @@ def test_netkets_chunk_size_callback_tunes_it(capsys):
     assert driver.chunk_size_bwd == 16 and driver.state.chunk_size == 16
 
 
+def test_full_summation_reaches_the_ground_state():
+    vstate = summed("holomorphic")
+    # A step is one of imaginary time, 2η: it must be short against the inverse of the spectrum's width, 10.
+    driver = sgn.VMC(HAMILTONIAN, 0.05, vstate, damping=1e-4, momentum=0.5, max_norm=0.5)
+    driver.run(200, show_progress=False)
+    exact = np.linalg.eigvalsh(CHAIN.to_dense())[0]
+    assert abs(float(vstate.expect(HAMILTONIAN).mean.real) - exact) < 1e-6 * abs(exact)
+
+
 def test_norm_of_a_step_is_bounded_and_the_increment_is_not():
     vstate = summed("mixed")
     driver = sgn.VMC(HAMILTONIAN, 5.0, vstate, momentum=0.8, max_norm=0.01)
@@ -589,9 +598,9 @@ def test_the_study_trains_draws_and_reports(tmp_path):
         assert len(outcome.history) == 30 and outcome.rejected == 0
         assert abs(outcome.relative_error) < 0.02
         np.testing.assert_allclose(outcome.v_score, 6 * outcome.variance / outcome.energy**2)
-    saved = json.loads((tmp_path / "quantum-heisenberg.json").read_text())
+    saved = json.loads((tmp_path / "quantum" / "heisenberg" / "runs.json").read_text())
     assert [entry["method"] for entry in saved] == ["spring", "sr"]
-    assert (tmp_path / "quantum-heisenberg.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "quantum" / "heisenberg" / "energy.svg").read_text().startswith("<?xml")
     with pytest.raises(ValueError, match="`size` must be an even number of at least 4 for heisenberg, got 5"):
         quantum.train("heisenberg", "spring", quantum.Training(5))
 

@@ -56,6 +56,18 @@ def study(name="one", passed=True, judged=True):
     }
 
 
+def model(name="pinn-x"):
+    return {
+        "name": name,
+        "title": "PINN: x",
+        "source": "PINN",
+        "caption": "Error & time.",
+        "table": [{"method": "auto", "error": "1e-6"}, {"method": "a < b", "error": "1e-3"}],
+        "svgs": [report.render([plot], name)],
+        "links": {"curves (SVG)": "pinn/x/error.svg"},
+    }
+
+
 class Seen(HTMLParser):
     def __init__(self, html):
         super().__init__()
@@ -103,6 +115,14 @@ def test_the_page_holds_everything_and_loads_nothing():
     assert "<script" not in html and "@import" not in html
 
 
+def test_trained_models_have_sections_of_their_own():
+    seen = Seen(html := report.page([study("one")], [model()]))
+    assert seen.stack == [] and seen.tags.count("section") == 2 and "pinn/x/error.svg" in seen.links
+    assert "<td>a &lt; b</td>" in html and "All 2 claims hold" in html and "reproduced</h1>" in html
+    alone = report.page([], [model()])
+    assert "trained models</h1>" in alone and "claims" not in alone.split("<body>")[1]
+
+
 def test_the_page_says_when_nothing_is_judged():
     html = report.page([study(judged=False)])
     assert "not judged" in html and "claims hold" not in html
@@ -112,7 +132,7 @@ def test_the_page_says_when_nothing_is_judged():
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_the_page(tmp_path, width):
     """No console errors, every picture has its size, every claim is there, nothing sticks out sideways."""
-    html = report.page([study("one"), study("two")])
+    html = report.page([study("one"), study("two")], [model()])
     probe = """<script>
     window.addEventListener("load", () => {
       const svgs = [...document.querySelectorAll("svg[role=img]")];
@@ -134,7 +154,7 @@ def test_a_browser_shows_the_page(tmp_path, width):
         result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert "CONSOLE" not in result.stderr, result.stderr
     text = result.stdout.split('<pre id="probe">')[1].split("</pre>")[0]
-    assert json.loads(text) == {"drawn": 4, "claims": 4, "overflow": 0}
+    assert json.loads(text) == {"drawn": 5, "claims": 4, "overflow": 0}
 
 
 class TestStore:

@@ -10,7 +10,7 @@ import os
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
-os.environ.setdefault("NPROC", "4")
+os.environ["NPROC"] = str(os.cpu_count())  # nothing here runs side by side: a thread a core
 
 import argparse
 import platform
@@ -47,15 +47,15 @@ def numpy_loop(problems: list[sg.problems.LeastQuadratics]) -> np.ndarray:
 
 
 def make_sweep():
-    """The same as one compiled program: λ outside, seeds inside, so that all λ share their batches."""
+    """The same as one compiled program; λ is the inner axis, so that its values share each seed's batches."""
     sampler = sg.sampling.Uniform(M, K)
 
     def one(lam, problem, key):
         result = sg.run(problem, sg.SNG(lam), sampler, 1.0, STEPS, key, record_every=STEPS)
         return result.history["relative_error"][-1]
 
-    over_seeds = jax.vmap(one, (None, 0, 0))
-    return jax.jit(jax.vmap(over_seeds, (0, None, None)))
+    over_dampings = jax.vmap(one, (0, None, None), out_axes=0)
+    return jax.jit(jax.vmap(over_dampings, (None, 0, 0), out_axes=1))
 
 
 def timed(function, *args):

@@ -15,6 +15,10 @@ SOLVERS: tuple[Solver, ...] = get_args(Solver)
 """How a step solves its system; see `psd_solve` for the first three and `pinv_solve` for `"qr"`."""
 
 
+UNROLLED = 16
+"""Systems up to this size are solved by plain arithmetic, which costs less than calls into LAPACK."""
+
+
 def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
     """J Jᵀ at full precision: on GPUs JAX's default would be TF32, good to three digits."""
     return jnp.matmul(J, J.T, precision=Precision.HIGHEST)
@@ -48,22 +52,25 @@ def psd_solve(
         return _eigh_solve(K, b, lam)
     size = K.shape[0]
     A = K + lam * jnp.eye(size, dtype=K.dtype)
-    L = jnp.linalg.cholesky(A)
-    x = solve_triangular(L, solve_triangular(L, b, lower=True), lower=True, trans=1)
-    if solver == "cholesky":
-        return x
 
+    def plain() -> Float[Array, " k"]:
+        return _eliminate(A, b) if size <= UNROLLED else _substitute(jnp.linalg.cholesky(A), b)
+
+    if solver == "cholesky":
+        return plain()
     limit = 1 / rank_cutoff(size, K.dtype)
     diagonal = jnp.diagonal(A)
     certain = lam * limit > diagonal.max()
 
-    def check_scaled() -> Float[Array, " k"]:
+    def checked() -> Float[Array, " k"]:
         # tr(B⁻¹) for B = A scaled to unit diagonal bounds its condition number from both sides.
+        L = jnp.linalg.cholesky(A)
+        x = _substitute(L, b)
         inverse = solve_triangular(L, jnp.diag(jnp.sqrt(diagonal)), lower=True)
         well_posed = certain | (jnp.sum(inverse**2) < limit)
         return _cond_any(~well_posed, lambda: jnp.where(well_posed, x, _eigh_solve(K, b, lam)), lambda: x)
 
-    return _cond_any(~certain, check_scaled, lambda: x)
+    return _cond_any(~certain, checked, plain)
 
 
 @jax.jit
@@ -104,6 +111,25 @@ def psd_eigh(K: Float[Array, "k k"]) -> tuple[Float[Array, " k"], Float[Array, "
     w, V = jnp.linalg.eigh(K)
     w = jnp.maximum(w, 0)
     return w, V, w > rank_cutoff(K.shape[0], K.dtype) * w.max()
+
+
+def _substitute(L: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
+    """(LLᵀ)⁻¹b."""
+    return solve_triangular(L, solve_triangular(L, b, lower=True), lower=True, trans=1)
+
+
+def _eliminate(A: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
+    """A⁻¹b for positive definite A by Cholesky's elimination, unrolled; not finite for a singular A."""
+    rest, rows = jnp.concatenate([A, b[:, None]], axis=1), []
+    for _ in range(A.shape[0]):  # each row is one of [Lᵀ | L⁻¹b], from its diagonal on
+        row = rest[0] / jnp.sqrt(rest[0, 0])
+        rest = rest[1:, 1:] - row[1:-1, None] * row[None, 1:]
+        rows.append(row)
+    x = jnp.zeros(0, A.dtype)
+    for row in reversed(rows):
+        first = (row[-1] - jnp.sum(row[1:-1] * x)) / row[0]
+        x = jnp.concatenate([first[None], x])
+    return x
 
 
 def _eigh_solve(K: Float[Array, "k k"], b: Float[Array, " k"], lam: Float[Array, ""]) -> Float[Array, " k"]:

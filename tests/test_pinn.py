@@ -1,6 +1,7 @@
 """PINNs: operators, domains, blocks, samplers, the solver, bad input, and that nothing stalls."""
 
 import importlib.util
+import itertools
 import json
 from pathlib import Path
 
@@ -182,6 +183,10 @@ def test_linearisation_is_the_derivative_of_the_residual():
     np.testing.assert_allclose(jnp.sum(lin.residual**2), loss, rtol=1e-12)
 
 
+def no_rows(batch):
+    raise AssertionError("a plain sampler does not look at the rows")
+
+
 def test_samplers():
     problem = small_problem()
     fixed, some, fresh = (pinn.Collocation(problem, every) for every in (None, 2, 1))
@@ -189,11 +194,21 @@ def test_samplers():
     for name, sampler in (("fixed", fixed), ("some", some), ("fresh", fresh)):
         state, batches = sampler.init(KEY), []
         for t in range(4):
-            batch, state = sampler.draw(jax.random.key(t), state, None)
+            batch, state = sampler.draw(jax.random.key(t), state, no_rows)
             batches.append(float(batch["interior"][0, 0]))
         seen[name] = batches
     assert len(set(seen["fixed"])) == 1 and len(set(seen["fresh"])) == 4
     assert seen["some"][0] == seen["some"][1] != seen["some"][2] == seen["some"][3]
+
+
+def test_points_are_kept_longer_and_longer():
+    sampler = pinn.Collocation(small_problem(), refresh_every=3, warm_up=True)
+    state, batches = sampler.init(KEY), []
+    for t in range(16):
+        batch, state = sampler.draw(jax.random.key(t), state, no_rows)
+        batches.append(float(batch["interior"][0, 0]))
+    ages = [len(list(run)) for _, run in itertools.groupby(batches)]
+    assert ages == [1, 1, 1, 1, 2, 2, 3, 3, 2]
 
 
 def test_adaptive_points_go_where_the_residual_is():
@@ -210,21 +225,44 @@ def test_adaptive_points_go_where_the_residual_is():
     assert jnp.unique(batch["interior"], axis=0).shape[0] == 200
 
 
-# Problem, hidden layers, points a step, steps, and the error below which every seed must end.
+# Problem, hidden layers, points a step, and the error below which every seed must end after 300 steps.
 SMALL = {
-    "poisson-1d": ((16,), (64, 2), 100, 1e-5),
-    "heat-1d": ((16,), (150, 20, 20), 150, 1e-4),
-    "poisson-10d": ((16,), (60, 30), 150, 5e-2),
+    "poisson-1d": ((16,), (64, 2), 1e-5),
+    "poisson-2d": ((16,), (200, 40), 3e-4),
+    "poisson-5d": ((16, 16), (500, 100), 0.1),
+    "poisson-10d": ((16,), (60, 30), 0.15),
+    "poisson-100d": ((16,), (60, 30), 0.2),
+    "heat-1d": ((16,), (150, 20, 20), 1e-3),
+    "heat-4d": ((16,), (300, 40, 40), 0.05),
+    "burgers-1d": ((12, 12), (500, 40, 40), 2e-3),
+    "allen-cahn-1d": ((12, 12), (500, 40, 40), 2e-3),
+    "helmholtz-2d": ((16,), (200, 40), 0.05),
+    "nonlinear-2d": ((16,), (200, 40), 3e-4),
+    "fokker-planck-9d": ((16,), (200, 100), 0.4),
+    "inverse-heat-1d": ((12,), (120, 40), 0.03),
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_no_seed_stalls(name):
-    hidden, points, steps, bound = SMALL[name]
+def worst_error(name, seeds):
+    hidden, points, _ = SMALL[name]
     problem = pinn.zoo(name, hidden=hidden, points=points)
-    for seed in range(4):
-        solution = pinn.solve(problem, jax.random.key(seed), steps=steps, record_every=50)
-        assert solution.history["relative_l2"][-1] < bound, seed
+    solutions = [pinn.solve(problem, jax.random.key(s), steps=300, record_every=100) for s in range(seeds)]
+    return max(solution.history["relative_l2"][-1] for solution in solutions)
+
+
+@pytest.mark.parametrize("name", ["poisson-1d", "heat-1d", "poisson-10d"])
+def test_no_seed_stalls(name):
+    assert worst_error(name, 3) < SMALL[name][-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_no_seed_of_ten_stalls(name):
+    assert worst_error(name, 10) < SMALL[name][-1]
+
+
+def test_every_problem_of_the_zoo_is_among_them():
+    assert set(SMALL) == set(pinn.NAMES)
 
 
 def test_solve_stops_continues_and_reports():
@@ -244,9 +282,9 @@ def test_solve_stops_continues_and_reports():
 
 
 def test_inverse_problem_finds_its_coefficient():
-    problem = pinn.zoo("inverse-heat-1d", hidden=(12,), points=(120, 40))
-    solution = pinn.solve(problem, KEY, steps=150, record_every=50)
-    np.testing.assert_allclose(float(solution.unknowns["diffusivity"]), 0.3, rtol=1e-3)
+    problem = pinn.zoo("inverse-heat-1d", hidden=(12,), points=(200, 60))
+    solution = pinn.solve(problem, KEY, steps=200, record_every=50)
+    np.testing.assert_allclose(float(solution.unknowns["diffusivity"]), 0.3, rtol=1e-2)
 
 
 def test_other_methods_in_the_same_loop():
@@ -279,7 +317,7 @@ def test_zoo_solutions_solve_their_equations():
         truth = {"diffusivity": jnp.array(0.3)} if problem.unknowns else {}
         for block in problem.blocks:
             x = jax.tree.map(lambda leaf: leaf[:5], block.draw(KEY))
-            values = jax.vmap(lambda x: block.residual(problem.exact, x, **truth))(x)
+            values = jax.jit(jax.vmap(lambda x: block.residual(problem.exact, x, **truth)))(x)
             np.testing.assert_allclose(values, 0, atol=1e-10, err_msg=f"{name} {block.name}")
 
 
@@ -291,7 +329,7 @@ def test_reference_solutions():
     for t, x in points[chosen]:
 
         def weight(y):
-            exponent = (1 - np.cos(np.pi * (x - y))) / (2 * np.pi * viscosity)
+            exponent = (1 + np.cos(np.pi * (x - y))) / (2 * np.pi * viscosity)
             return np.exp(-exponent - y**2 / (4 * viscosity * t))
 
         width = 12 * np.sqrt(2 * viscosity * t)

@@ -329,9 +329,15 @@ def main() -> None:
         print(f"snapgrad: stopped; {stop}", file=sys.stderr)
         code = _INTERRUPTED
     except (typer.Abort, KeyboardInterrupt):
-        print("snapgrad: stopped; finished parts are kept, the same command goes on.", file=sys.stderr)
-        code = _INTERRUPTED
+        code = _stopped()
+    else:
+        code = _stopped() if code == _INTERRUPTED else code  # what typer makes of an interruption
     sys.exit(code or 0)
+
+
+def _stopped() -> int:
+    print("snapgrad: stopped; finished parts are kept, the same command goes on.", file=sys.stderr)
+    return _INTERRUPTED
 
 
 def _complain(message: str) -> int:

@@ -21,7 +21,7 @@ class Derivatives(NamedTuple):
     laplacian: Float[Array, "*o"]
 
 
-def derivatives(u: Callable, x: Float[Array, " d"], axes: Axes = None) -> Derivatives:
+def derivatives(u: Callable, x: Float[Array, "..."], axes: Axes = None) -> Derivatives:
     """u, its whole gradient and its Laplacian over `axes` at x, in one forward pass.
 
     In a space–time domain time is the first coordinate, and `axes=slice(1, None)` are those of space:
@@ -37,7 +37,7 @@ def derivatives(u: Callable, x: Float[Array, " d"], axes: Axes = None) -> Deriva
     return Derivatives(jet.value, jnp.moveaxis(jet.slopes, 0, -1), jet.laplacian)
 
 
-def laplacian(u: Callable, x: Float[Array, " d"], axes: Axes = None) -> Float[Array, "*o"]:
+def laplacian(u: Callable, x: Float[Array, "..."], axes: Axes = None) -> Float[Array, "*o"]:
     """Δu at x, over the coordinates `axes`; len(axes) + 2 outer products a row for each weight matrix."""
     chosen = _indices(x, axes)
     directions = jnp.eye(x.shape[0], dtype=x.dtype)[jnp.array(chosen)]

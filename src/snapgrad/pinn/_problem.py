@@ -74,6 +74,12 @@ class Block(eqx.Module):
         return (self.domain.spread if spread else self.domain.sample)(key, self.points)
 
 
+def draw_points(blocks: tuple[Block, ...], key: PRNGKeyArray, spread: bool) -> dict[str, Any]:
+    """Points for one step, `{block name: points}`."""
+    keys = jax.random.split(key, len(blocks))
+    return {block.name: block.draw(keys[i], spread) for i, block in enumerate(blocks)}
+
+
 class Row(eqx.Module):
     """A block's residual as a function of all parameters and one point."""
 
@@ -162,8 +168,7 @@ class PINN(AbstractProblem):
 
     def draw(self, key: PRNGKeyArray, spread: bool = True) -> dict[str, Any]:
         """Points for one step, `{block name: points}`."""
-        keys = jax.random.split(key, len(self.blocks))
-        return {block.name: block.draw(keys[i], spread) for i, block in enumerate(self.blocks)}
+        return draw_points(self.blocks, key, spread)
 
     def linearise(self, params: Params, batch: Batch) -> Linearisation:
         """The weighted residuals of all blocks, stacked, and their rows."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import positive_int, real_scalar
 from .._contracts import AbstractSampler, Batch, Linearisation, State
 from ._domains import Points
-from ._problem import PINN, Block
+from ._problem import PINN, Block, draw_points
 
 
 class Collocation(AbstractSampler):
@@ -22,22 +22,29 @@ class Collocation(AbstractSampler):
     - `problem`: whose blocks to draw for.
     - `refresh_every`: 1 for fresh points at each step, None for one set throughout.
     - `spread`: evenly spread (a shifted Sobol sequence) or independent uniform points.
+    - `warm_up`: keep points at first for a quarter of the steps so far only. A network far from the solution
+      can fit a few points in ways that are wrong everywhere else, and then stays there.
     """
 
     blocks: tuple[Block, ...]
     refresh_every: int | None = eqx.field(static=True)
     spread: bool = eqx.field(static=True)
+    warm_up: bool = eqx.field(static=True)
     num_rows: int | None = eqx.field(static=True, default=None)
 
-    def __init__(self, problem: PINN, refresh_every: int | None = 1, spread: bool = True):
+    def __init__(
+        self, problem: PINN, refresh_every: int | None = 1, spread: bool = True, warm_up: bool = False
+    ):
         self.blocks = problem.blocks
         self.refresh_every = None if refresh_every is None else positive_int("refresh_every", refresh_every)
         self.spread = spread
+        self.warm_up = warm_up
         self.num_rows = None
 
     def init(self, key: PRNGKeyArray) -> State:
-        """The first points and a count of steps; nothing where each step has its own."""
-        return () if self.refresh_every == 1 else (self._batch(key), jnp.zeros((), int))
+        """The first points, their age and a count of steps; nothing where each step has its own."""
+        zero = jnp.zeros((), int)
+        return () if self.refresh_every == 1 else (self._batch(key), zero, zero)
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
@@ -46,15 +53,14 @@ class Collocation(AbstractSampler):
         del linearise
         if self.refresh_every == 1:
             return self._batch(key), state
-        batch, count = state
-        if self.refresh_every is not None:
-            due = (count > 0) & (count % self.refresh_every == 0)
-            batch = jax.lax.cond(due, lambda: self._batch(key), lambda: batch)
-        return batch, (batch, count + 1)
+        batch, age, count = state
+        longest = jnp.iinfo(count.dtype).max if self.refresh_every is None else self.refresh_every
+        due = age >= (jnp.minimum(longest, 1 + count // 4) if self.warm_up else longest)
+        batch = jax.lax.cond(due, lambda: self._batch(key), lambda: batch)
+        return batch, (batch, jnp.where(due, 1, age + 1), count + 1)
 
     def _batch(self, key: PRNGKeyArray) -> dict[str, Any]:
-        keys = jax.random.split(key, len(self.blocks))
-        return {block.name: block.draw(keys[i], self.spread) for i, block in enumerate(self.blocks)}
+        return draw_points(self.blocks, key, self.spread)
 
 
 class ResidualAdaptive(AbstractSampler):

@@ -21,7 +21,7 @@ from ._problem import PINN
 from ._sampling import Collocation
 
 REFRESH_EVERY = 100
-"""Steps between two sets of points where they outnumber the parameters."""
+"""The most steps between two sets of points where they outnumber the parameters."""
 WATCHED = ("damping", "step_size", "momentum", "gain", "refused")
 """Fields of a method's state that are recorded if it has them."""
 
@@ -71,7 +71,7 @@ def solve(
     """Solves a PINN problem; nothing needs tuning.
 
     By default `sg.Auto` trains on evenly spread points: where the points outnumber the parameters they are
-    kept for 100 steps, else drawn anew at each step. For the most accurate solution choose points that
+    kept for up to 100 steps, else drawn anew at each step. For the most accurate solution choose points that
     outnumber the parameters, two to one, if memory and time allow (`sg.pinn.advice` says what that takes).
     Use float64.
 
@@ -183,7 +183,7 @@ def start(
 def default_sampler(problem: PINN, params: Params) -> Collocation:
     """Points kept for a while where they outnumber the parameters, else fresh ones."""
     rows, size = counts(problem, params)
-    return Collocation(problem, refresh_every=REFRESH_EVERY if rows > size else 1)
+    return Collocation(problem, refresh_every=REFRESH_EVERY if rows > size else 1, warm_up=True)
 
 
 def counts(problem: PINN, params: Params) -> tuple[int, int]:

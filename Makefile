@@ -36,7 +36,7 @@ lint: $(STAMP)
 	$(BIN)/basedpyright --level error
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow

@@ -1,6 +1,6 @@
 """PINNs: the default of `sg.pinn.solve` beside Adam, L-BFGS, ENGD and SPRING with fixed settings.
 
-    .venv/bin/python benchmarks/pinn.py [--quick]                      # Poisson 2d and heat 1d, ten seeds
+    .venv/bin/python benchmarks/pinn.py [--quick] [--methods auto,adam]  # Poisson 2d and heat 1d, ten seeds
     .venv/bin/python benchmarks/pinn.py --problem poisson-5d --seconds 540 --out FILE [--points 20000,4000]
 
 The first compares methods with the same network, points and time, and writes benchmarks/results/pinn.md.
@@ -68,7 +68,7 @@ def one(
     )
 
 
-def compare(seeds: int, budget: float, baseline_budget: float) -> str:
+def compare(seeds: int, budget: float, baseline_budget: float, methods: list[str]) -> str:
     """The table of the acceptance problems."""
     lines = [
         f"# PINNs on CPU, float64, {time.strftime('%Y-%m-%d')}",
@@ -80,7 +80,7 @@ def compare(seeds: int, budget: float, baseline_budget: float) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name in ("poisson-2d", "heat-1d"):
-        for method in ("auto", "engd", "lbfgs", "adam"):
+        for method in methods:
             count = seeds if method == "auto" else 1
             limit = budget if method == "auto" else baseline_budget
             results = [one(name, method, seed, seconds=limit, tol=1e-7) for seed in range(count)]
@@ -106,6 +106,7 @@ def main() -> None:
     )
     parser.add_argument("--problem", choices=pinn.NAMES)
     parser.add_argument("--method", choices=pinn.METHODS, default="auto")
+    parser.add_argument("--methods", default="auto,engd,lbfgs,adam", help="of the comparison")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seed", type=int, default=0)
@@ -117,7 +118,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two seeds and short baselines")
     args = parser.parse_args()
     if args.problem is None:
-        table = compare(2 if args.quick else 10, 300, 20 if args.quick else 300)
+        table = compare(2 if args.quick else 10, 300, 20 if args.quick else 300, args.methods.split(","))
         (args.out or RESULTS).parent.mkdir(parents=True, exist_ok=True)
         (args.out or RESULTS).write_text(table)
         print(f"{args.out or RESULTS} written")

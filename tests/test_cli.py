@@ -18,25 +18,6 @@ def snapgrad(*args: str, cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
-def test_reproduce_draws_checks_and_goes_on(tmp_path):
-    """A quick figure: picture, data, claims and page; the second run only reads."""
-    first = snapgrad("reproduce", "gaussian_proxy", "--quick", "--out", "out", cwd=tmp_path)
-    assert first.returncode in (0, 1), first.stderr  # small sizes need not satisfy the paper's claims
-    folder = tmp_path / "out" / "gaussian_proxy"
-    assert (folder / "gaussian_proxy.svg").read_text().lstrip().startswith("<?xml")
-    assert "gaussian_proxy.svg" in first.stdout and "report.html" in first.stdout
-    assert json.loads((folder / "claims.json").read_text())
-    assert "<svg" in (tmp_path / "out" / "report.html").read_text()
-    panels = {path: path.read_bytes() for path in folder.rglob("*.npz")}
-    assert panels
-    for path in panels:
-        with np.load(path, allow_pickle=False) as arrays:
-            assert len(arrays.files) > 0
-    again = snapgrad("reproduce", "gaussian_proxy", "--quick", "--out", "out", cwd=tmp_path)
-    assert again.returncode == first.returncode
-    assert {path: path.read_bytes() for path in folder.rglob("*.npz")} == panels
-
-
 def test_theory_tabulates_and_draws_a_matrix(tmp_path):
     np.save(tmp_path / "J.npy", np.random.default_rng(0).normal(size=(12, 4)))
     result = snapgrad("theory", "--matrix", "J.npy", "--k", "1,2", "--out", "c.svg", cwd=tmp_path)
@@ -58,6 +39,7 @@ def test_theory_tabulates_and_draws_a_matrix(tmp_path):
         (["pinn", "poisson-1d", "--method", "newton"], ["newton", "lbfgs"]),
         (["pinn", "poisson-1d", "--resume"], ["no checkpoint", "--resume"]),
         (["quantum", "ising"], ["ising", "tfim"]),
+        (["quantum", "tfim", "--methods", "newton"], ["methods", "newton"]),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_code_2(args, words, tmp_path):
@@ -68,7 +50,7 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(args, words, tmp_path):
         assert word in result.stderr
 
 
-def test_a_pinn_is_trained_drawn_resumed_and_put_on_the_page(tmp_path):
+def test_a_pinn_is_trained_drawn_and_put_on_the_page(tmp_path):
     train = ("pinn", "poisson-1d", "--seed", "3", "--out", "out", "--steps")
     first = snapgrad(*train, "50", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
@@ -77,26 +59,20 @@ def test_a_pinn_is_trained_drawn_resumed_and_put_on_the_page(tmp_path):
     rows = [json.loads(row) for row in (folder / "auto-3" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 25, 50]
     assert rows[-1]["relative_l2"] < rows[0]["relative_l2"] and {"seconds", "loss"} <= rows[0].keys()
-    again = snapgrad(*train, "25", "--resume", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "step 75" in again.stdout
-    assert snapgrad(*train, "25", "--method", "adam", cwd=tmp_path).returncode == 0
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "PINN: poisson-1d" in page and "<td>adam</td>" in page and page.count('<svg role="img"') == 3
-    assert "pinn/poisson-1d/adam-3/metrics.jsonl" in page
+    assert "PINN: poisson-1d" in page and "<td>auto</td>" in page and page.count('<svg role="img"') == 3
+    assert "pinn/poisson-1d/auto-3/metrics.jsonl" in page
 
 
 def test_a_ground_state_is_trained_and_put_on_the_page(tmp_path):
     pytest.importorskip("netket", reason="NetKet is not installed")
-    options = ("--size", "4", "--steps", "3", "--samples", "32", "--alpha", "1", "--methods", "spring,sr")
+    options = ("--size", "4", "--steps", "3", "--samples", "32", "--alpha", "1", "--methods", "spring")
     result = snapgrad("quantum", "tfim", *options, "--out", "out", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "V-score" in result.stdout and "report.html" in result.stdout
     runs = json.loads((tmp_path / "out" / "quantum" / "tfim" / "runs.json").read_text())
-    assert [run["method"] for run in runs] == ["spring", "sr"] and len(runs[0]["history"]) == 3
+    assert [run["method"] for run in runs] == ["spring"] and len(runs[0]["history"]) == 3
     assert "Ground state: tfim, 4 sites" in (tmp_path / "out" / "report.html").read_text()
-    wrong = snapgrad("quantum", "tfim", *options[:-1], "spring,newton", "--out", "out", cwd=tmp_path)
-    assert wrong.returncode == 2 and "newton" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
 def test_list_names_every_figure(tmp_path):
@@ -122,6 +98,20 @@ def finished(tmp_path_factory) -> Path:
     result = snapgrad(*QUICK, "out", cwd=cwd)
     assert result.returncode == 0, result.stderr
     return cwd
+
+
+def test_reproduce_draws_checks_and_goes_on(finished):
+    """Picture, data, claims and page; a second run only reads."""
+    folder = finished / "out" / "superlinear"
+    assert (folder / "superlinear.svg").read_text().lstrip().startswith("<?xml")
+    assert json.loads((folder / "claims.json").read_text())
+    assert "<svg" in (finished / "out" / "report.html").read_text()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.npz")}
+    assert before
+    again = snapgrad(*QUICK, "out", cwd=finished)
+    assert again.returncode == 0, again.stderr
+    assert "superlinear.svg" in again.stdout and "report.html" in again.stdout
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.npz")} == before
 
 
 def test_killed_runs_go_on_to_the_same_bytes(finished, tmp_path):

@@ -174,7 +174,9 @@ def test_linearisation_is_the_derivative_of_the_residual():
     flat, unravel = jax.flatten_util.ravel_pytree(params)
     residual = lambda flat: problem.linearise(unravel(flat), batch).residual  # noqa: E731
     assert lin.residual.shape == (7 + 2 * 4,)
-    np.testing.assert_allclose(lin.jacobian.dense(), jax.jacrev(residual)(flat), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(
+        lin.jacobian.dense(), jax.jit(jax.jacrev(residual))(flat), rtol=1e-11, atol=1e-13
+    )
     step = jax.tree.map(lambda p: 0.1 * jnp.ones_like(p), params)
     np.testing.assert_allclose(lin.residual_at(step), residual(flat - 0.1), rtol=1e-12)
     # ½‖r‖² is the weighted sum of mean squares.
@@ -208,7 +210,7 @@ def test_points_are_kept_longer_and_longer():
         batch, state = sampler.draw(jax.random.key(t), state, no_rows)
         batches.append(float(batch["interior"][0, 0]))
     ages = [len(list(run)) for _, run in itertools.groupby(batches)]
-    assert ages == [1, 1, 1, 1, 2, 2, 3, 3, 2]
+    assert ages == [1, 1, 1, 2, 2, 3, 3, 3]
 
 
 def test_adaptive_points_go_where_the_residual_is():
@@ -250,7 +252,7 @@ def worst_error(name, seeds):
     return max(solution.history["relative_l2"][-1] for solution in solutions)
 
 
-@pytest.mark.parametrize("name", ["poisson-1d", "heat-1d", "poisson-10d"])
+@pytest.mark.parametrize("name", ["poisson-1d", "poisson-10d"])
 def test_no_seed_stalls(name):
     assert worst_error(name, 3) < SMALL[name][-1]
 
@@ -282,9 +284,9 @@ def test_solve_stops_continues_and_reports():
 
 
 def test_inverse_problem_finds_its_coefficient():
-    problem = pinn.zoo("inverse-heat-1d", hidden=(12,), points=(200, 60))
-    solution = pinn.solve(problem, KEY, steps=200, record_every=50)
-    np.testing.assert_allclose(float(solution.unknowns["diffusivity"]), 0.3, rtol=1e-2)
+    problem = pinn.zoo("inverse-heat-1d", hidden=(16,), points=(300, 100))
+    solution = pinn.solve(problem, KEY, steps=300, record_every=100)
+    np.testing.assert_allclose(float(solution.unknowns["diffusivity"]), 0.3, rtol=1e-3)
 
 
 def test_other_methods_in_the_same_loop():
@@ -307,18 +309,30 @@ def test_any_equinox_module_and_advice():
     assert "enough" in pinn.advice(pinn.zoo("poisson-2d"))
 
 
-def test_zoo_solutions_solve_their_equations():
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("poisson-1d", "poisson-5d", "heat-4d") else ())
+        for name in pinn.NAMES
+    ],
+)
+def test_zoo_solutions_solve_their_equations(name):
     """The exact solution in place of the network: every residual vanishes."""
-    for name in pinn.NAMES:
-        problem = pinn.zoo(name, hidden=(4,), points=None)
-        assert problem.test is not None
-        if problem.exact is None:
-            continue
-        truth = {"diffusivity": jnp.array(0.3)} if problem.unknowns else {}
-        for block in problem.blocks:
-            x = jax.tree.map(lambda leaf: leaf[:5], block.draw(KEY))
-            values = jax.jit(jax.vmap(lambda x: block.residual(problem.exact, x, **truth)))(x)
-            np.testing.assert_allclose(values, 0, atol=1e-10, err_msg=f"{name} {block.name}")
+    problem = pinn.zoo(name, hidden=(4,), points=None)
+    assert problem.test is not None
+    if problem.exact is None:
+        return  # `test_reference_solutions` checks these
+    truth = {"diffusivity": jnp.array(0.3)} if problem.unknowns else {}
+
+    def residuals(key):
+        batch = {block.name: jax.tree.map(lambda leaf: leaf[:5], block.draw(key)) for block in problem.blocks}
+        return {
+            block.name: jax.vmap(lambda x: block.residual(problem.exact, x, **truth))(batch[block.name])
+            for block in problem.blocks
+        }
+
+    for block, values in jax.jit(residuals)(KEY).items():
+        np.testing.assert_allclose(values, 0, atol=1e-10, err_msg=block)
 
 
 def test_reference_solutions():

@@ -13,12 +13,16 @@ export OMP_NUM_THREADS ?= 1
 # at once wait for ever. A pool of four threads keeps one free.
 export NPROC ?= 4
 
-.PHONY: help setup test test-slow lint reproduce bench clean
+# The newest JAX needs a newer Python than the oldest that is supported.
+NEWEST ?= $(shell command -v python3.14 || command -v python3.13 || command -v python3.12)
+
+.PHONY: help setup test test-slow test-newest lint reproduce bench clean
 
 help:
 	@echo "make reproduce   the main job: run the studies and draw their pictures (into $(OUT)/)"
 	@echo "make test        lint, types and tests: the whole check"
 	@echo "make test-slow   the longer checks that 'make test' leaves out"
+	@echo "make test-newest the numerical tests on the newest JAX, with a Python >= 3.12 (NEWEST=path)"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make bench       the benchmarks, each beside its baseline in one run"
 	@echo "make clean       remove .venv and build outputs"
@@ -41,6 +45,15 @@ test: lint
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
 
+test-newest:
+	@test -n "$(NEWEST)" || { echo "no Python >= 3.12 found: name one with NEWEST=path"; exit 2; }
+	@test -x $(VENV)-newest/bin/python || $(NEWEST) -m venv $(VENV)-newest
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[test]'
+	$(VENV)-newest/bin/python -m pip list 2>/dev/null | grep -E "^jax"
+	$(VENV)-newest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal \
+		tests/test_jacobian_*.py tests/test_golden_steps.py tests/test_identities.py tests/test_conformance.py \
+		tests/test_solve.py tests/test_run.py tests/test_pinn.py tests/test_squared_volume.py
+
 reproduce: $(STAMP)
 	$(BIN)/snapgrad reproduce --out $(OUT)
 
@@ -49,4 +62,4 @@ bench: $(STAMP)
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newest build dist .pytest_cache .ruff_cache .hypothesis

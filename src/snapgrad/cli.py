@@ -196,10 +196,14 @@ def quantum(
     from .studies import _reproduce
     from .studies import quantum as study
 
-    if find_spec("netket") is None:
-        raise UserError("`snapgrad quantum` needs NetKet: pip install 'snapgrad[netket]'.")
+    chosen: Any = methods.split(",")
     if system not in study.NAMES:
         raise UserError(f"there is no system {system!r}: choose from {', '.join(study.NAMES)}.")
+    unknown = [name for name in chosen if name not in study.METHODS]
+    if unknown:
+        raise UserError(f"--methods must be of {', '.join(study.METHODS)}; got {unknown[0]!r}.")
+    if find_spec("netket") is None:
+        raise UserError("`snapgrad quantum` needs NetKet: pip install 'snapgrad[netket]'.")
     given = {
         "size": size,
         "samples": samples,
@@ -214,7 +218,6 @@ def quantum(
     console = _console()
     with _reproduce.claimed(out):
         try:
-            chosen: Any = methods.split(",")
             study.run(system, training, methods=chosen, out=out, console=console)
         except ValueError as error:
             raise UserError(str(error)) from None

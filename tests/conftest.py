@@ -17,7 +17,13 @@ CACHE = Path(__file__).parents[1] / ".pytest_cache" / "jax" / os.environ.get("PY
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
+from hypothesis import settings  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
+
+# The same examples in every run; HYPOTHESIS_PROFILE=explore looks for new ones.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("explore", derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # Checks every jaxtyping annotation of the library while the tests run.
 install_import_hook("snapgrad", "strict.check")

@@ -222,7 +222,7 @@ def quantum(
         except ValueError as error:
             raise UserError(str(error)) from None
         except KeyboardInterrupt:
-            raise StoppedError("nothing was written: a method is stored when all have ended.") from None
+            raise StoppedError("the methods that had ended are stored.") from None
         page = _reproduce.write_report(out)
     console.print(f"{page} written")
 

@@ -285,7 +285,8 @@ def run(
     exact = exact_energy(name, training)
     known = "not computed (too large)" if exact is None else f"{exact:.9f}"
     console.print(f"{name}, {training.size} sites, exact ground state energy {known}")
-    outcomes = []
+    outcomes: list[Outcome] = []
+    folder = Path(out) / "quantum" / name
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}")
     with Progress(*columns, console=console) as bar:
         for method in methods:
@@ -295,11 +296,18 @@ def run(
                 bar.update(task, completed=point.step + 1, now=describe(point, training.size, exact))
 
             outcomes.append(train(name, method, training, live))
+            _store(folder, outcomes)  # at once, so that an interruption loses one method only
             bar.update(task, now="done")
     for outcome in outcomes:
         console.print(f"{TITLES[outcome.method]}: {summary(outcome)}")
-    folder = Path(out) / "quantum" / name
-    write_json(folder / "runs.json", [asdict(outcome) for outcome in outcomes])
+    console.print(f"{folder / 'energy.svg'} and {folder / 'runs.json'} written")
+    return outcomes
+
+
+def _store(folder: Path, outcomes: Sequence[Outcome]) -> None:
+    """Data, picture and section of the methods trained so far."""
+    name, training = outcomes[0].name, outcomes[0].training
+    write_json(folder / "runs.json", [_finite(asdict(outcome)) for outcome in outcomes])
     panels = _panels(outcomes)
     write_atomic(folder / "energy.svg", standalone(render(panels, f"quantum-{name}")).encode())
     write_section(
@@ -312,8 +320,15 @@ def run(
         svgs=[render([panel], f"quantum-{name}-{index}") for index, panel in enumerate(panels)],
         links={"curves (SVG)": "energy.svg", "every iteration (JSON)": "runs.json"},
     )
-    console.print(f"{folder / 'energy.svg'} and {folder / 'runs.json'} written")
-    return outcomes
+
+
+def _finite(value: Any) -> Any:
+    """With null for numbers that JSON does not have, such as the error bar of a single chain."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _row(outcome: Outcome) -> dict[str, str]:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float
 
@@ -14,7 +15,7 @@ from ..methods import SGD, SNG, Auto, Spring
 from ._problem import PINN
 from ._sampling import Collocation
 
-STEP_SIZES = 2.0 ** -jnp.arange(0, 21)
+STEP_SIZES = 2.0 ** -np.arange(21)
 """What the line searches choose from."""
 
 
@@ -22,7 +23,7 @@ def best_step(lin: Linearisation, direction: Params) -> tuple[Params, Float[Arra
     """The multiple of a direction that lowers the batch's loss most; zero if none does. And the multiple."""
     if lin.residual_at is None:
         raise ValueError("`lin` must carry `residual_at` for a line search, as problems of sg.pinn give.")
-    sizes = jnp.concatenate([STEP_SIZES, jnp.zeros(1)]).astype(lin.residual.dtype)
+    sizes = jnp.asarray([*STEP_SIZES, 0.0], lin.residual.dtype)
 
     def loss(size: Float[Array, ""]) -> Float[Array, ""]:
         residual = lin.residual_at(jax.tree.map(lambda d: size.astype(d.dtype) * d, direction))  # pyright: ignore[reportOptionalCall]

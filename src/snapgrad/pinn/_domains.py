@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy.stats import qmc
 
 from .._checks import positive_int, real_array, real_scalar
+from ..linalg import random_subset
 
 
 class AbstractDomain(eqx.Module):
@@ -46,6 +46,8 @@ def sobol(dim: int, count: int) -> Float[np.ndarray, "N q"]:
     Levels keep every axis evenly filled whatever the count, so that two points on the boundary of an
     interval are its two ends.
     """
+    from scipy.stats import qmc  # takes seconds to import, and many uses of the library never come here
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is less even for counts that are no power of two
         points = qmc.Sobol(dim, scramble=True, rng=0).random(count)
@@ -147,17 +149,15 @@ class Sphere(AbstractDomain):
 class Ball(AbstractDomain):
     """The points within `radius` of `centre`."""
 
-    centre: Float[Array, " d"]
-    radius: Float[Array, ""]
+    surface: Sphere
 
     def __init__(self, centre: Any, radius: Any = 1.0):
-        self.centre = real_array("centre", np.atleast_1d(centre), ndim=1)
-        self.radius = _radius(radius)
+        self.surface = Sphere(centre, radius)
 
     @property
     def dim(self) -> int:
         """Coordinates of a point."""
-        return self.centre.shape[0]
+        return self.surface.dim
 
     @property
     def unit_dim(self) -> int:
@@ -166,12 +166,12 @@ class Ball(AbstractDomain):
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
         """A direction and a distance."""
-        distance = self.radius * unit[:, :1] ** (1 / self.dim)
-        return self.centre[None] + distance * _directions(unit[:, 1:])
+        distance = self.surface.radius * unit[:, :1] ** (1 / self.dim)
+        return self.surface.centre[None] + distance * _directions(unit[:, 1:])
 
     def boundary(self) -> Sphere:
         """Its surface."""
-        return Sphere(self.centre, self.radius)
+        return self.surface
 
 
 class SpaceTime(AbstractDomain):
@@ -244,7 +244,7 @@ class Points(eqx.Module):
         """All rows, or a uniform subset of them."""
         if count == self.count:
             return self.rows
-        chosen = jax.random.choice(key, self.count, (count,), replace=False)
+        chosen = random_subset(key, self.count, count)
         return jax.tree.map(lambda leaf: leaf[chosen], self.rows)
 
 

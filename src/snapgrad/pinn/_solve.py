@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, PRNGKeyArray
 
+from .. import training
 from .._checks import positive_int
 from .._contracts import AbstractMethod, AbstractSampler, Params
 from ..methods import Auto
@@ -102,9 +103,7 @@ def solve(
     start = problem.init(jax.random.split(key)[0]) if params is None else params
     start = start if state is None else state.params
     problem.check(start, problem.draw(jax.random.fold_in(key, 1)))
-    method = Auto() if method is None else method
-    sampler = default_sampler(problem, start) if sampler is None else sampler
-    transform = optimizer if isinstance(optimizer, optax.GradientTransformation) else _sgd(float(optimizer))
+    method, sampler, transform = _chosen(problem, start, method, sampler, optimizer)
 
     def advance(state: TrainState | None, count: int) -> TrainState:
         given = {"params": start} if state is None else {"state": state}
@@ -169,14 +168,21 @@ def start(
 ) -> TrainState:
     """A state of the kind that `sg.pinn.solve` returns, to read a stored one into."""
     params = problem.init(key)
-    transform = optimizer if isinstance(optimizer, optax.GradientTransformation) else _sgd(float(optimizer))
-    return TrainState(
-        params=params,
-        method=(Auto() if method is None else method).init(params),
-        optimizer=transform.init(params),
-        sampler=(default_sampler(problem, params) if sampler is None else sampler).init(key),
-        step=jnp.zeros((), int),
-        rejected=jnp.zeros((), int),
+    return training.start(params, *_chosen(problem, params, method, sampler, optimizer), key)
+
+
+def _chosen(
+    problem: PINN,
+    params: Params,
+    method: AbstractMethod | None,
+    sampler: AbstractSampler | None,
+    optimizer: optax.GradientTransformation | float,
+) -> tuple[AbstractMethod, AbstractSampler, optax.GradientTransformation]:
+    """What was given, and the defaults for what was not."""
+    return (
+        Auto() if method is None else method,
+        default_sampler(problem, params) if sampler is None else sampler,
+        optimizer if isinstance(optimizer, optax.GradientTransformation) else _sgd(float(optimizer)),
     )
 
 

@@ -1,5 +1,6 @@
 """`snapgrad pinn NAME`: train a PINN of the zoo, watch it, and draw what it found."""
 
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -156,9 +157,9 @@ def _save(folder: Path, about: dict[str, Any], records: list[dict[str, float]], 
     """Metrics and state; the description comes last, so that it vouches for the others."""
     text = "".join(json.dumps(record) + "\n" for record in records)
     write_atomic(folder / "metrics.jsonl", text.encode())
-    temporary = folder / ".checkpoint.part"
-    eqx.tree_serialise_leaves(temporary, state)
-    temporary.replace(folder / "checkpoint.eqx")
+    leaves = io.BytesIO()
+    eqx.tree_serialise_leaves(leaves, state)
+    write_atomic(folder / "checkpoint.eqx", leaves.getvalue())
     write_json(folder / "run.json", {**about, "step": int(state.step)})
 
 

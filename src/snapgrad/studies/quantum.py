@@ -263,7 +263,7 @@ def run(
     *,
     methods: Sequence[Method] = METHODS,
     out: Path | str = "results",
-    console: Any = None,
+    console: Any,
 ) -> list[Outcome]:
     """What `snapgrad quantum` does: trains with each method, live, then writes a table and a picture.
 
@@ -273,15 +273,13 @@ def run(
     - `training`: default `DEFAULTS[name]`; change single fields with `dataclasses.replace`.
     - `methods`: of `"spring"`, `"sng"` and `"sr"` (NetKet's `VMC_SR`).
     - `out`: the results folder; data, picture and a section for the page go to `out/quantum/<name>`.
-    - `console`: a `rich.console.Console`.
+    - `console`: the `rich.console.Console` to write on.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
     name, training = _checked(name, training or DEFAULTS[one_of("name", name, NAMES)])
     for method in methods:
         one_of("methods", method, METHODS)
-    console = Console(soft_wrap=True, highlight=False, markup=False) if console is None else console
     exact = exact_energy(name, training)
     known = "not computed (too large)" if exact is None else f"{exact:.9f}"
     console.print(f"{name}, {training.size} sites, exact ground state energy {known}")

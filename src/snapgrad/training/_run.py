@@ -95,18 +95,28 @@ def run(
     key_init, key_loop = jax.random.split(key)
     if state is None:
         params = problem.init(key_init) if params is None else float_params("params", params)
-        key_init = jax.random.fold_in(key_init, 1)
-        state = TrainState(
-            params=params,
-            method=method.init(params),
-            optimizer=optimizer.init(params),
-            sampler=sampler.init(key_init),
-            step=jnp.zeros((), int),
-            rejected=jnp.zeros((), int),
-        )
+        state = start(params, method, sampler, optimizer, jax.random.fold_in(key_init, 1))
     elif params is not None:
         raise ValueError("give `params` or `state`, not both: a state has its own parameters.")
     return _loop(problem, method, sampler, optimizer, state, key_loop, steps, min(record_every, steps))
+
+
+def start(
+    params: Params,
+    method: AbstractMethod,
+    sampler: AbstractSampler,
+    optimizer: optax.GradientTransformation,
+    key: PRNGKeyArray,
+) -> TrainState:
+    """The state before the first step; `key` is that of the sampler."""
+    return TrainState(
+        params=params,
+        method=method.init(params),
+        optimizer=optimizer.init(params),
+        sampler=sampler.init(key),
+        step=jnp.zeros((), int),
+        rejected=jnp.zeros((), int),
+    )
 
 
 @eqx.filter_jit

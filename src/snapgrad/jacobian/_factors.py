@@ -9,6 +9,7 @@ which costs `A² (d_left + d_right)` an entry and never forms a row; forming the
 the kernel is the real part of a Hermitian product.
 """
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple, TypeAlias
 
@@ -224,43 +225,46 @@ def _contract_outer(a: Outer, b: Outer, same: bool) -> Float[Array, "p q"]:
 
 def _by_products(a: Outer, b: Outer, same: bool) -> Float[Array, "..."]:
     """Σ over batches and pairs of outer products of (left · left)(right · right)."""
+    ends = [(x.left, x.right, *(x.means or ())) for x in (a, b)]
+    batch, count, other = a.layout.sizes[0], a.left.shape[3], b.left.shape[3]
+    shape = (a.left.shape[0], a.outputs, b.left.shape[0], b.outputs)
+    if batch * count * other * prod(shape) <= AT_ONCE:
+        # By axes, not by indices: those of a single product would become a broadcast, and the sum of batched
+        # products with a broadcast operand is wrong on CPU in jaxlib 0.10.2 and 0.11.
+        by_pairs = jax.vmap(jax.vmap(_product_of_pair, (None, 2)), (2, None))
+        return jnp.sum(jax.vmap(by_pairs, 2)(*ends), axis=(0, 1, 2))
+    # The kernel of a block with itself is symmetric in (i, j): half of the pairs, and then the transpose.
+    pairs = [(z, i, j) for z in range(batch) for i in range(count) for j in range(i if same else 0, other)]
+    weights = [0.5 if same and i == j else 1.0 for _, i, j in pairs]
+    dtype = jnp.finfo(jnp.result_type(a.left, a.right)).dtype
+
+    def step(total, item):
+        (z, i, j), weight = item
+        pair = [[x[:, :, z, n] for x in end] for end, n in zip(ends, (i, j), strict=True)]
+        return total + weight * _product_of_pair(*pair), None
+
+    total, _ = lax.scan(step, jnp.zeros(shape, dtype), (jnp.asarray(pairs), jnp.asarray(weights, dtype)))
+    return total + total.transpose(2, 3, 0, 1) if same else total
+
+
+def _product_of_pair(
+    a: Sequence[Inexact[Array, "..."]], b: Sequence[Inexact[Array, "..."]]
+) -> Float[Array, "k o q p"]:
+    """(left · left)(right · right) of one outer product a row: left, right and, if kept, their means."""
 
     def dot(x: Inexact[Array, "k o d"], y: Inexact[Array, "q p d"]) -> Inexact[Array, "k o q p"]:
         product = _dot(x.reshape(-1, x.shape[2]), y.reshape(-1, y.shape[2]))
         return product.reshape(*x.shape[:2], *y.shape[:2])
 
-    def kernel(z, i, j) -> Float[Array, "k o q p"]:
-        left = dot(a.left[:, :, z, i], b.left[:, :, z, j])
-        right = dot(a.right[:, :, z, i], b.right[:, :, z, j])
-        if a.means is None or b.means is None:
-            return (left * right).real
-        # With l = λ + l̄ and r = ρ + r̄ the products of means with means drop out of ⟨lr − l̄r̄, l'r' − l̄'r̄'⟩.
-        ends = [(x.left[:, :, z, n], x.right[:, :, z, n]) for x, n in ((a, i), (b, j))]
-        means = [(x.means[0][:, :, z, n], x.means[1][:, :, z, n]) for x, n in ((a, i), (b, j)) if x.means]
-        (left_i, right_i), (left_j, right_j) = (
-            tuple(map(dot, ends[0], means[1])),
-            tuple(map(dot, means[0], ends[1])),
-        )
-        left_m, right_m = map(dot, *means)
-        total = left * right + left * (right_i + right_j + right_m) + right * (left_i + left_j + left_m)
-        return (total + left_i * right_j + left_j * right_i).real
-
-    batch, count, other = a.layout.sizes[0], a.left.shape[3], b.left.shape[3]
-    # The kernel of a block with itself is symmetric in (i, j): half of the pairs, and then the transpose.
-    pairs = [(z, i, j) for z in range(batch) for i in range(count) for j in range(i if same else 0, other)]
-    if len(pairs) == 1:
-        return kernel(*pairs[0])
-    weights = [0.5 if same and i == j else 1.0 for _, i, j in pairs]
-    shape = (a.left.shape[0], a.outputs, b.left.shape[0], b.outputs)
-    dtype = jnp.finfo(jnp.result_type(a.left, a.right)).dtype
-    items = jnp.asarray(pairs), jnp.asarray(weights, dtype)
-    if len(pairs) * prod(shape) <= AT_ONCE:
-        blocks = jax.vmap(lambda index, weight: weight * kernel(*index))(*items)
-        total = jnp.sum(blocks, axis=0)
-    else:
-        step = lambda total, item: (total + item[1] * kernel(*item[0]), None)  # noqa: E731
-        total, _ = lax.scan(step, jnp.zeros(shape, dtype), items)
-    return total + total.transpose(2, 3, 0, 1) if same else total
+    left, right = map(dot, a[:2], b[:2])
+    if len(a) == 2:
+        return (left * right).real
+    # With l = λ + l̄ and r = ρ + r̄ the products of means with means drop out of ⟨lr − l̄r̄, l'r' − l̄'r̄'⟩.
+    left_i, right_i = map(dot, a[:2], b[2:])
+    left_j, right_j = map(dot, a[2:], b[:2])
+    left_m, right_m = map(dot, a[2:], b[2:])
+    total = left * right + left * (right_i + right_j + right_m) + right * (left_i + left_j + left_m)
+    return (total + left_i * right_j + left_j * right_i).real
 
 
 def _by_forming(a: Outer, b: Outer, same: bool) -> Float[Array, "p q"]:

@@ -41,6 +41,7 @@ def one(
     tol=None,
     points=None,
     hidden=None,
+    record_every=25,
     out=None,
 ):
     problem = pinn.zoo(name, points=points, hidden=hidden)
@@ -56,7 +57,7 @@ def one(
         if out is not None:
             with open(out, "a") as file:
                 file.write(json.dumps(record) + "\n")
-        if record["step"] % 100 == 0 or record["elapsed"] > tell.next:
+        if record["elapsed"] >= tell.next:
             tell.next = record["elapsed"] + 10
             watched = {k: f"{v:.3g}" for k, v in record.items() if isinstance(v, float)}
             print(" ".join(f"{k}={v}" for k, v in watched.items()), flush=True)
@@ -64,7 +65,14 @@ def one(
     tell.next = 0.0
     chosen = pinn.setting(method, problem)._asdict()
     return pinn.solve(
-        problem, jax.random.key(seed), seconds=seconds, steps=steps, tol=tol, callback=tell, **chosen
+        problem,
+        jax.random.key(seed),
+        seconds=seconds,
+        steps=steps,
+        tol=tol,
+        record_every=record_every,
+        callback=tell,
+        **chosen,
     )
 
 
@@ -114,6 +122,7 @@ def main() -> None:
     numbers = lambda text: tuple(int(part) for part in text.split(","))  # noqa: E731
     parser.add_argument("--points", type=numbers, help="points a step of each block, such as 20000,4000")
     parser.add_argument("--hidden", type=numbers, help="widths of the hidden layers")
+    parser.add_argument("--record-every", type=int, default=25)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--quick", action="store_true", help="two seeds and short baselines")
     args = parser.parse_args()
@@ -132,6 +141,7 @@ def main() -> None:
         tol=args.tol,
         points=args.points,
         hidden=args.hidden,
+        record_every=args.record_every,
         out=args.out,
     )
     final = {k: float(v[-1]) for k, v in solution.history.items()}

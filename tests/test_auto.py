@@ -183,6 +183,49 @@ def test_kaczmarz_on_fresh_rows():
     assert 0 <= state.momentum < 1 and int(state.step) == 1500
 
 
+def test_beta_follows_what_rows_say_of_each_other():
+    """2n/k for rows in random directions, less for smooth ones, and raised while nothing improves."""
+    method = Auto()
+
+    def beta(J, r, steps=1):
+        lin = sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step)
+        advance = jax.jit(lambda state: method.direction(lin, state)[1])
+        state = method.init(jnp.zeros(J.shape[1]))
+        for _ in range(steps):
+            state = advance(state)
+        rho = (1 - state.momentum) / (1 + state.momentum)
+        return 1 / (state.step_size * jnp.exp(-state.log_decay) * (1 + rho) - rho), state
+
+    k, n = 20, 400
+    J = jax.random.normal(KEY, (k, n))
+    value, state = beta(J, jnp.ones(k))
+    np.testing.assert_allclose(state.explained, (k - 1) / n, rtol=0.25)  # of k − 1 others, with their damping
+    np.testing.assert_allclose(value, 2 * n / k, rtol=1e-9)
+    x = jnp.linspace(0, 1, k)
+    smooth = jnp.exp(-((x[:, None] - jnp.linspace(0, 1, n)[None]) ** 2) / 0.1)
+    value, state = beta(smooth, jnp.sin(3 * x))
+    assert 0.95 < state.explained <= 1
+    np.testing.assert_allclose(value, 4 / state.explained, rtol=1e-9)
+    # A residual that never changes: β goes to its most, and only then does the step size decay.
+    value, state = beta(smooth, jnp.sin(3 * x), steps=53)
+    assert 4 < value < 2 * n / k and state.log_decay == 0
+    value, state = beta(smooth, jnp.sin(3 * x), steps=70)
+    np.testing.assert_allclose(value, 2 * n / k, rtol=1e-9)
+    assert state.log_decay < 0
+
+
+def test_stored_rows_give_the_same_step(monkeypatch):
+    """What a GPU does with few rows."""
+    problem = sg.pinn.zoo("poisson-2d", hidden=(8, 8), points=(20, 8))
+    params = problem.init(KEY)
+    lin = problem.linearise(params, problem.draw(KEY))
+    step, _ = Auto().direction(lin, Auto().init(params))
+    monkeypatch.setattr("snapgrad.methods._auto._store_rows", lambda k, n: True)
+    stored, _ = Auto().direction(lin, Auto().init(params))
+    for a, b in zip(jax.tree.leaves(stored), jax.tree.leaves(step), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
 def test_a_step_that_raises_the_loss_is_refused():
     lin = sg.Linearisation(jnp.ones(3), sg.DenseJacobian(jnp.eye(3, 2)), lambda step: 2 + jnp.zeros(3))
     method = Auto()

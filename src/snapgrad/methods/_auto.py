@@ -12,7 +12,8 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import float_params, real_scalar
-from .._contracts import AbstractMethod, Linearisation, Params, tree_where
+from .._contracts import AbstractJacobian, AbstractMethod, Linearisation, Params, tree_where
+from ..jacobian import DenseJacobian
 from ..linalg import gram
 
 PROBE = 0.1
@@ -21,6 +22,9 @@ MOST_BEND = 3 / 16
 """The second-order part of a step is at most this fraction of the first-order part."""
 FLOP_LIMIT = 2**32
 """Systems whose orthogonal factorisation costs more keep to damping that Cholesky can bear."""
+
+ROWS_LIMIT = 2**28
+"""On a GPU fewer numbers than this are stored as rows, which it multiplies faster than many small factors."""
 
 Products = tuple[Callable[[Params], Float[Array, " k"]], Callable[[Float[Array, " k"]], Params]]
 """J φ and J^{+(λ)} u."""
@@ -54,6 +58,8 @@ class AutoState(eqx.Module):
     first: Float[Array, ""]  # ‖r‖ at the first step
     trend: Trend
     climb: Float[Array, ""]  # steps that made progress
+    explained: Float[Array, ""]  # the mean fraction of a row that the others of its batch explain
+    log_raise: Float[Array, ""]  # of β, above what that fraction says
     log_decay: Float[Array, ""]  # of the step size, on the noise floor
     step: Int[Array, ""]
     refused: Int[Array, ""]  # steps that would have raised the loss
@@ -65,7 +71,8 @@ class Auto(AbstractMethod):
     With more rows than parameters, a Levenberg–Marquardt step on the batch: columns scaled to unit size,
     damping from the ratio of actual to predicted decrease. Otherwise SPRING, with damping that falls with
     the residual, step size and momentum from the observed rate (η = (ρ + 1/β)/(1 + ρ), μ = (1 − ρ)/(1 + ρ),
-    β = 2n/k), and a step size that decays on the noise floor. In both, the step is bent along the geodesic:
+    β from how much of a row the others of its batch explain), and a step size that decays on the noise
+    floor. In both, the step is bent along the geodesic:
     its second-order part, from one more residual, is what lets it follow a narrow curved valley. A step
     that would raise the batch's loss is refused, and the damping raised.
 
@@ -106,6 +113,8 @@ class Auto(AbstractMethod):
             first=zero,
             trend=Trend(jnp.zeros(5, dtype)),
             climb=zero,
+            explained=zero,
+            log_raise=zero,
             log_decay=zero,
             step=jnp.zeros((), int),
             refused=jnp.zeros((), int),
@@ -155,6 +164,8 @@ def _next(state: AutoState, ok: Bool[Array, ""], gain: Float[Array, ""], directi
         first=state.first,
         trend=state.trend,
         climb=state.climb,
+        explained=state.explained,
+        log_raise=state.log_raise,
         log_decay=state.log_decay,
         step=state.step + 1,
         refused=state.refused + jnp.where(ok, 0, 1),
@@ -198,7 +209,8 @@ def _overdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Par
 def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Params, AutoState]:
     """SPRING with the closed forms of accelerated sketch-and-project at the observed rate."""
     r, (k, n) = lin.residual, lin.jacobian.shape
-    K = lin.jacobian.gram()
+    jac = _stored(lin.jacobian, state.increment) if _store_rows(k, n) else lin.jacobian
+    K = jac.gram()
     unit = jnp.trace(K) / k
     size = jnp.sqrt(_dot(r, r)).astype(state.first.dtype)
     time = (state.step + 1).astype(state.first.dtype)
@@ -207,11 +219,8 @@ def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Pa
     trend, slope = state.trend.update(time, 2 * jnp.log(jnp.maximum(size, tiny)))
     noisy = (time > 50) & (slope * time < 1)
     climb = state.climb + jnp.where(noisy, 0, 1)
-    log_decay = jnp.minimum(0, state.log_decay + jnp.where(noisy, -1, 1) / time)
     rho = jnp.clip(jnp.maximum(2 / (climb + 2), slope), 0, 1)
-    beta = max(1.0, 2 * n / k)
     momentum = (1 - rho) / (1 + rho)
-    step_size = (rho + 1 / beta) / (1 + rho) * jnp.exp(log_decay)
 
     falling = 1e-2 * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
     damping = _floored(jnp.maximum(state.damping, falling), (n, k))
@@ -221,24 +230,71 @@ def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Pa
         return jnp.linalg.cholesky(K + lam * jnp.eye(k, dtype=K.dtype)).T
 
     def by_qr() -> Float[Array, "k k"]:
-        J = lin.jacobian.dense()
+        J = jac.dense()
         return jnp.linalg.qr(jnp.concatenate([J.T, jnp.sqrt(lam) * jnp.eye(k, dtype=K.dtype)]), mode="r")
 
     R = _factor(lam, unit, (n, k), by_cholesky, by_qr)
 
     def solve(u: Float[Array, " k"]) -> Params:
-        return lin.jacobian.rmv(solve_triangular(R, solve_triangular(R, u, trans=1)))
+        return jac.rmv(solve_triangular(R, solve_triangular(R, u, trans=1)))
+
+    most = max(1.0, 2 * n / k)
+    explained, log_raise, beta = _beta(state, R, lam, most, time, noisy)
+    # No progress although β is what it is at most: the noise floor.
+    slower = jnp.where(beta < 0.99 * most, 0, -1)
+    log_decay = jnp.minimum(0, state.log_decay + jnp.where(noisy, slower, 1) / time)
+    step_size = (rho + 1 / beta) / (1 + rho) * jnp.exp(log_decay)
 
     mu = momentum.astype(r.dtype)
     phi = state.increment
-    new = solve(r - mu * lin.jacobian.mv(phi))
+    new = solve(r - mu * jac.mv(phi))
     phi = jax.tree.map(lambda old, add: mu.astype(old.dtype) * old + add, phi, new)
-    state = eqx.tree_at(
-        lambda s: (s.damping, s.step_size, s.momentum, s.first, s.trend, s.climb, s.log_decay),
-        state,
-        (damping, step_size, momentum, first, trend, climb, log_decay),
-    )
-    return (lin.jacobian.mv, solve), phi, state
+    found = {
+        "damping": damping,
+        "step_size": step_size,
+        "momentum": momentum,
+        "first": first,
+        "trend": trend,
+        "climb": climb,
+        "explained": explained,
+        "log_raise": log_raise,
+        "log_decay": log_decay,
+    }
+    state = eqx.tree_at(lambda s: [getattr(s, name) for name in found], state, list(found.values()))
+    return (jac.mv, solve), phi, state
+
+
+def _store_rows(k: int, n: int) -> bool:
+    return jax.default_backend() == "gpu" and k * n < ROWS_LIMIT
+
+
+def _stored(jac: AbstractJacobian, params: Params) -> DenseJacobian:
+    unravel = ravel_pytree(params)[1]
+    return DenseJacobian(jax.vmap(unravel)(jac.dense()))
+
+
+def _beta(
+    state: AutoState,
+    R: Float[Array, "k k"],
+    lam: Float[Array, ""],
+    most: float,
+    time: Float[Array, ""],
+    noisy: Bool[Array, ""],
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """β, from the fraction of a row that the other rows of its batch explain; raised while nothing improves.
+
+    For rows in random directions that fraction is k/n, and β = 2n/k. Where few directions matter it is near
+    one, and β can be far less, which is faster; how much less the rows alone do not say.
+    """
+    eye = jnp.eye(R.shape[0], dtype=R.dtype)
+    apart = 1 / jnp.sum(solve_triangular(R, eye) ** 2, axis=1) - lam  # squared, from the span of the others
+    fraction = 1 - jnp.sum(apart) / (jnp.sum(R**2) - R.shape[0] * lam)
+    dtype = state.explained.dtype
+    change = jnp.clip(fraction, 0, 1).astype(dtype) - state.explained
+    explained = state.explained + jnp.minimum(1, 4 / (time + 3)) * change
+    least = jnp.clip(4 / jnp.maximum(explained, jnp.finfo(dtype).tiny), 1, most)
+    log_raise = jnp.minimum(state.log_raise + jnp.where(noisy, 16 / time, 0), jnp.log(most / least))
+    return explained, log_raise, least * jnp.exp(log_raise)
 
 
 def _cholesky_limit(size: int, dtype: Any) -> float:
@@ -254,7 +310,7 @@ def _accurate(shape: tuple[int, int]) -> bool:
 def _floored(damping: Float[Array, ""], shape: tuple[int, int]) -> Float[Array, ""]:
     if _accurate(shape):
         return damping
-    return jnp.maximum(damping, _cholesky_limit(shape[1], damping.dtype))
+    return jnp.maximum(damping, _cholesky_limit(shape[1], damping.dtype) / 10)
 
 
 def _factor(

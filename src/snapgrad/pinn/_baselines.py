@@ -107,7 +107,7 @@ def setting(name: str, problem: PINN) -> Setting:
     - `"spring"`: SPRING with published settings (λ = 1e-9, μ = 0.83, η = 0.06), fresh points.
     - `"sng"`: SNG without momentum, λ = 1e-8, line search, fresh points.
     - `"engd"`: the natural gradient by orthogonal factors, λ = 1e-12, line search, one set of points.
-    - `"engd-w"`: SNG with λ = 3e-12, line search, fresh points.
+    - `"engd-w"`: SNG with λ = 3e-12 by orthogonal factors, line search, fresh points.
     - `"adam"`: Adam at 1e-3, decaying to 1e-5 over 50,000 steps, fresh points.
     - `"lbfgs"`: L-BFGS with a memory of 50, line search, one set of points.
     """
@@ -122,7 +122,7 @@ def setting(name: str, problem: PINN) -> Setting:
     if name == "engd":
         return Setting(LineSearch(SNG(1e-12, solver="qr")), 1.0, fixed)
     if name == "engd-w":
-        return Setting(LineSearch(SNG(3e-12)), 1.0, fresh)
+        return Setting(LineSearch(SNG(3e-12, solver="qr")), 1.0, fresh)
     if name == "adam":
         return Setting(SGD(), optax.adam(optax.exponential_decay(1e-3, 50_000, 1e-2, end_value=1e-5)), fresh)
     return Setting(LBFGS(), 1.0, fixed)

@@ -251,6 +251,18 @@ def test_nan_after_the_step_is_refused_nan_before_it_is_guarded():
     assert eqx.tree_equal(after, state)
 
 
+def test_a_kernel_that_overflows_is_a_refusal():
+    """Rows so large that their products are infinite: more damping, and the next batch is as good as ever."""
+    J, r, method = jax.random.normal(KEY, (3, 8)), jnp.array([1.0, -2.0, 0.5]), Auto()
+    huge = sg.Linearisation(r, sg.DenseJacobian(1e200 * J), lambda step: r - 1e200 * J @ step)
+    step, state = method.direction(huge, method.init(jnp.zeros(8)))
+    np.testing.assert_array_equal(step, 0)
+    assert int(state.refused) == 1 and state.damping > method.damping
+    step, state = method.direction(sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step), state)
+    assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((step, state)))
+    assert jnp.linalg.norm(r - J @ step) < jnp.linalg.norm(r)
+
+
 def test_float32_and_trees():
     params = {"a": jnp.zeros((2, 2), jnp.float32), "b": jnp.zeros(3, jnp.float32)}
     rows = {"a": jax.random.normal(KEY, (20, 2, 2), jnp.float32), "b": jnp.ones((20, 3), jnp.float32)}

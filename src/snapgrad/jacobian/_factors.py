@@ -228,7 +228,8 @@ def _by_products(a: Outer, b: Outer, same: bool) -> Float[Array, "..."]:
     ends = [(x.left, x.right, *(x.means or ())) for x in (a, b)]
     batch, count, other = a.layout.sizes[0], a.left.shape[3], b.left.shape[3]
     shape = (a.left.shape[0], a.outputs, b.left.shape[0], b.outputs)
-    if batch * count * other * prod(shape) <= AT_ONCE:
+    every = batch * count * other
+    if every == 1 or every * prod(shape) <= AT_ONCE:
         # By axes, not by indices: those of a single product would become a broadcast, and the sum of batched
         # products with a broadcast operand is wrong on CPU in jaxlib 0.10.2 and 0.11.
         by_pairs = jax.vmap(jax.vmap(_product_of_pair, (None, 2)), (2, None))

@@ -72,9 +72,9 @@ class Auto(AbstractMethod):
     damping from the ratio of actual to predicted decrease. Otherwise SPRING, with damping that falls with
     the residual, step size and momentum from the observed rate (η = (ρ + 1/β)/(1 + ρ), μ = (1 − ρ)/(1 + ρ),
     β from how much of a row the others of its batch explain), and a step size that decays on the noise
-    floor. In both, the step is bent along the geodesic:
-    its second-order part, from one more residual, is what lets it follow a narrow curved valley. A step
-    that would raise the batch's loss is refused, and the damping raised.
+    floor. In both, the step is bent along the geodesic: its second-order part, from one more residual, is
+    what lets it follow a narrow curved valley. A step that would raise the batch's loss is refused, and the
+    damping raised.
 
     It needs `residual_at` in the linearisation; three residuals and one factorisation a step.
 
@@ -265,6 +265,7 @@ def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Pa
 
 
 def _store_rows(k: int, n: int) -> bool:
+    """Whether products with stored rows are the faster ones, and the rows fit."""
     return jax.default_backend() == "gpu" and k * n < ROWS_LIMIT
 
 
@@ -290,7 +291,7 @@ def _beta(
     apart = 1 / jnp.sum(solve_triangular(R, eye) ** 2, axis=1) - lam  # squared, from the span of the others
     fraction = 1 - jnp.sum(apart) / (jnp.sum(R**2) - R.shape[0] * lam)
     dtype = state.explained.dtype
-    change = jnp.clip(fraction, 0, 1).astype(dtype) - state.explained
+    change = jnp.where(jnp.isfinite(fraction), jnp.clip(fraction, 0, 1).astype(dtype) - state.explained, 0)
     explained = state.explained + jnp.minimum(1, 4 / (time + 3)) * change
     least = jnp.clip(4 / jnp.maximum(explained, jnp.finfo(dtype).tiny), 1, most)
     log_raise = jnp.minimum(state.log_raise + jnp.where(noisy, 16 / time, 0), jnp.log(most / least))

@@ -223,7 +223,7 @@ def test_stored_rows_give_the_same_step(monkeypatch):
         return Auto().direction(problem.linearise(params, problem.draw(key)), Auto().init(params))[0]
 
     step = jax.jit(first_step)(KEY)
-    monkeypatch.setattr("snapgrad.methods._auto._store_rows", lambda k, n: True)
+    monkeypatch.setattr("snapgrad.methods._auto._store_rows", lambda lin, state: True)
     stored = jax.jit(lambda key: first_step(key))(KEY)
     for a, b in zip(jax.tree.leaves(stored), jax.tree.leaves(step), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)

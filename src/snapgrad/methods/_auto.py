@@ -209,7 +209,7 @@ def _overdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Par
 def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Params, AutoState]:
     """SPRING with the closed forms of accelerated sketch-and-project at the observed rate."""
     r, (k, n) = lin.residual, lin.jacobian.shape
-    jac = _stored(lin.jacobian, state.increment) if _store_rows(k, n) else lin.jacobian
+    jac = _stored(lin.jacobian, state.increment) if _store_rows(lin, state) else lin.jacobian
     K = jac.gram()
     unit = jnp.trace(K) / k
     size = jnp.sqrt(_dot(r, r)).astype(state.first.dtype)
@@ -264,9 +264,11 @@ def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Pa
     return (jac.mv, solve), phi, state
 
 
-def _store_rows(k: int, n: int) -> bool:
+def _store_rows(lin: Linearisation, state: AutoState) -> bool:
     """Whether products with stored rows are the faster ones, and the rows fit."""
-    return jax.default_backend() == "gpu" and k * n < ROWS_LIMIT
+    k, n = lin.jacobian.shape
+    real = not any(map(jnp.iscomplexobj, jax.tree.leaves(state.increment)))
+    return jax.default_backend() == "gpu" and real and k * n < ROWS_LIMIT
 
 
 def _stored(jac: AbstractJacobian, params: Params) -> DenseJacobian:

@@ -211,11 +211,11 @@ def advice(problem: PINN) -> str:
     if rows > size:
         return (
             f"{rows} rows for {size} parameters: enough. A step solves in parameter space and holds "
-            f"{memory:.2g} GiB of rows."
+            f"{memory:.3g} GiB of rows."
         )
     return (
         f"{rows} rows for {size} parameters: a step solves in sample space and keeps momentum. If "
-        f"{memory:.2g} GiB of rows fit, twice as many rows as parameters ({points}) converge faster."
+        f"{memory:.3g} GiB of rows fit, twice as many rows as parameters ({points}) converge faster."
     )
 
 

@@ -1,6 +1,7 @@
 """A natural-gradient method without settings: damping, step size and momentum tune themselves."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -153,20 +154,12 @@ def _next(state: AutoState, ok: Bool[Array, ""], gain: Float[Array, ""], directi
     trusted = jnp.clip(1 - (2 * gain - 1) ** 3, 1 / 5, 2)
     damping = state.damping * jnp.where(ok, trusted, state.raise_by)
     halved = jax.tree.map(lambda x: x / 2, state.increment)
-    return AutoState(
+    return replace(
+        state,
         increment=tree_where(ok, direction, halved),
-        scale=state.scale,
         damping=jnp.clip(damping, jnp.finfo(damping.dtype).eps ** 1.5, 1e8),
         raise_by=jnp.where(ok, 2.0, jnp.minimum(2 * state.raise_by, 1e3)).astype(damping.dtype),
         gain=jnp.where(jnp.isfinite(gain), gain, -1.0).astype(damping.dtype),
-        step_size=state.step_size,
-        momentum=state.momentum,
-        first=state.first,
-        trend=state.trend,
-        climb=state.climb,
-        explained=state.explained,
-        log_raise=state.log_raise,
-        log_decay=state.log_decay,
         step=state.step + 1,
         refused=state.refused + jnp.where(ok, 0, 1),
     )
@@ -202,7 +195,7 @@ def _overdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Par
         x = x + solve_triangular(R, solve_triangular(R, rest, trans=1))
         return unravel((x / root).astype(before.dtype))
 
-    state = eqx.tree_at(lambda s: (s.scale, s.damping), state, (unravel(scale), damping))
+    state = replace(state, scale=unravel(scale), damping=damping)
     return (lambda step: J @ ravel_pytree(step)[0].astype(J.dtype), solve), solve(lin.residual), state
 
 
@@ -249,18 +242,18 @@ def _underdetermined(lin: Linearisation, state: AutoState) -> tuple[Products, Pa
     phi = state.increment
     new = solve(r - mu * jac.mv(phi))
     phi = jax.tree.map(lambda old, add: mu.astype(old.dtype) * old + add, phi, new)
-    found = {
-        "damping": damping,
-        "step_size": step_size,
-        "momentum": momentum,
-        "first": first,
-        "trend": trend,
-        "climb": climb,
-        "explained": explained,
-        "log_raise": log_raise,
-        "log_decay": log_decay,
-    }
-    state = eqx.tree_at(lambda s: [getattr(s, name) for name in found], state, list(found.values()))
+    state = replace(
+        state,
+        damping=damping,
+        step_size=step_size,
+        momentum=momentum,
+        first=first,
+        trend=trend,
+        climb=climb,
+        explained=explained,
+        log_raise=log_raise,
+        log_decay=log_decay,
+    )
     return (jac.mv, solve), phi, state
 
 
@@ -313,6 +306,7 @@ def _accurate(shape: tuple[int, int]) -> bool:
 def _floored(damping: Float[Array, ""], shape: tuple[int, int]) -> Float[Array, ""]:
     if _accurate(shape):
         return damping
+    # Below what is certain: a factorisation that fails is a refused step, and one refinement mends the rest.
     return jnp.maximum(damping, _cholesky_limit(shape[1], damping.dtype) / 10)
 
 

@@ -28,8 +28,8 @@ import jax.numpy as jnp
 
 jax.config.update("jax_enable_x64", True)
 
-from snapgrad.jacobian import jacobian
 from snapgrad.linalg import psd_solve
+from snapgrad.operators import jacobian
 
 DAMPING, MOMENTUM = 1e-3, 0.9
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from snapgrad.jacobian import jacobian
 from snapgrad.linalg import cg_solve, nystrom, psd_solve, rp_cholesky
+from snapgrad.operators import jacobian
 
 KEY = jax.random.key(3)
 

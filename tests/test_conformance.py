@@ -141,7 +141,6 @@ def test_non_finite_input_leaves_state_untouched(name, bad, where):
     direction, new_state = method.direction(batch, state)
     assert all(bool(jnp.all(x == 0)) for x in jax.tree.leaves(direction))
     assert_trees_close(new_state, state, rtol=0)
-    assert not bool(method.attempt(batch, state)[2])
 
 
 @every_method

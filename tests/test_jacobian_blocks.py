@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from snapgrad import Linearisation
-from snapgrad.jacobian import DenseJacobian, jacobian, linearise, realify, stack
+from snapgrad.operators import DenseJacobian, jacobian, linearise, realify, stack
 
 KEY = jax.random.key(7)
 
@@ -84,7 +84,7 @@ def test_centre(options):
 
 
 def test_kernel_from_blocks_above_its_diagonal(monkeypatch):
-    monkeypatch.setattr(sys.modules["snapgrad.jacobian._rows"], "SYMMETRIC_ROWS", 4)
+    monkeypatch.setattr(sys.modules["snapgrad.operators._rows"], "SYMMETRIC_ROWS", 4)
     jac = structured(19)
     J = jac.dense()
     check(jac, J)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from snapgrad.jacobian import jacobian
+from snapgrad.operators import jacobian
 
 KEY = jax.random.key(0)
 

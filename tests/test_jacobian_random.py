@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from snapgrad.jacobian import jacobian
+from snapgrad.operators import jacobian
 
 SHAPES = [(12,), (3, 4), (4, 3), (2, 6), (1, 12)]
 VIEWS = ["plain", "transposed", "sliced", "reshaped", "scaled", "cast", "masked"]

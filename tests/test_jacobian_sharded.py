@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from snapgrad.jacobian import jacobian, realify, stack
+from snapgrad.operators import jacobian, realify, stack
 
 devices = {devices}
 assert len(jax.devices()) == devices

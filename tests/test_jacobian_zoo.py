@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from snapgrad.jacobian import jacobian, realify
+from snapgrad.operators import jacobian, realify
 
 KEY = jax.random.key(0)
 

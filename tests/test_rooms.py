@@ -8,22 +8,24 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "snapgrad"
-BASE = {"_contracts", "_checks"}
+BASE = {"_contracts", "_checks", "_files"}
 MAY_IMPORT = {
     "_checks": set(),
     "_contracts": set(),
+    "_files": set(),
     "linalg": {"_checks"},
-    "jacobian": BASE | {"linalg"},
+    "structure": {"linalg"},
+    "operators": BASE | {"linalg", "structure"},
     "sampling": BASE | {"linalg"},
-    "methods": BASE | {"linalg", "jacobian"},
-    "problems": BASE | {"linalg", "jacobian"},
-    "theory": BASE | {"linalg", "sampling"},
-    "training": BASE,
-    "pinn": BASE | {"linalg", "jacobian", "sampling", "methods", "training"},
-    "netket": BASE | {"linalg", "jacobian", "methods"},
+    "methods": BASE | {"linalg", "operators"},
+    "problems": BASE | {"linalg", "operators"},
+    "theory": BASE | {"linalg", "sampling", "operators"},
+    "training": BASE | {"methods", "sampling", "operators"},
+    "pinn": BASE | {"linalg", "structure", "operators", "sampling", "methods", "training"},
+    "netket": BASE | {"linalg", "operators", "methods", "training"},
     "report": {"_checks"},
     "studies": BASE
-    | {"linalg", "jacobian", "sampling", "methods", "problems", "theory", "training", "pinn", "netket"}
+    | {"linalg", "operators", "sampling", "methods", "problems", "theory", "training", "pinn", "netket"}
     | {"report", "__version__"},
     "cli": BASE | {"studies", "problems", "training", "report"},
 }

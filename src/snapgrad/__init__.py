@@ -12,11 +12,6 @@ from ._contracts import AbstractProblem as AbstractProblem
 from ._contracts import AbstractSampler as AbstractSampler
 from ._contracts import Linearisation as Linearisation
 from ._contracts import Pair as Pair
-from .jacobian import DenseJacobian as DenseJacobian
-from .jacobian import jacobian as jacobian  # from here on the function, not the room
-from .jacobian import linearise as linearise
-from .jacobian import realify as realify
-from .jacobian import stack as stack
 from .methods import SGD as SGD
 from .methods import SNG as SNG
 from .methods import Auto as Auto
@@ -24,6 +19,11 @@ from .methods import Spring as Spring
 from .methods import TwoBatch as TwoBatch
 from .methods import as_optax as as_optax
 from .methods import kaczmarz as kaczmarz
+from .operators import DenseJacobian as DenseJacobian
+from .operators import jacobian as jacobian
+from .operators import linearise as linearise
+from .operators import realify as realify
+from .operators import stack as stack
 from .training import run as run
 
 __version__ = "0.1.0"

@@ -9,12 +9,13 @@ Everything turns on the natural-gradient subproblem `J θ' = J θ − η r`, sam
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Scalar
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 Params: TypeAlias = Any
 """Any pytree of floating-point arrays; tangents and directions have the same structure."""
@@ -54,11 +55,11 @@ class Linearisation(eqx.Module):
 
     **Arguments:**
 
-    - `residual`: the function-space gradient r_S, one number a row.
+    - `residual`: the function-space gradient r_S, one number per row.
     - `jacobian`: the rows J_S = ∂v_S/∂θ.
-    - `residual_at`: r_S on the same batch after a step, `residual_at(step)` at params − step, for methods
-      that choose their own step (`sg.Auto`); others ignore it. A pytree such as `jax.tree_util.Partial`
-      may cross a `jit`.
+    - `residual_at`: a trial step: `residual_at(step)` is r_S on the same batch at params − step. Methods that
+      choose their own step (`sg.Auto`) need it; others ignore it. A pytree such as `jax.tree_util.Partial`
+      may cross a `jit`. `sg.linearise` and the problems of this library provide it.
 
     ```python
     lin = sg.Linearisation(residual=r, jacobian=sg.DenseJacobian(J))
@@ -105,7 +106,11 @@ class Pair(NamedTuple):
 
 
 class AbstractProblem(eqx.Module):
-    """Something to minimise: it knows its parameters and how to linearise itself on a batch."""
+    """Something to minimise: it knows its parameters and how to linearise itself on a batch.
+
+    Three more things have defaults that most problems keep: which batches to draw where the user names none,
+    the form in which parameters are handed back, and what to say when residuals are not finite.
+    """
 
     num_rows: eqx.AbstractVar[int | None]
     """The number m of rows to sample from, or None for a continuous domain."""
@@ -121,6 +126,19 @@ class AbstractProblem(eqx.Module):
     @abc.abstractmethod
     def metrics(self, params: Params) -> dict[str, Scalar]:
         """Named numbers to record during training, such as the relative error."""
+
+    def default_sampler(self, params: Params) -> "AbstractSampler | None":
+        """The sampler that suits the problem; None leaves it to the loop, which draws rows uniformly."""
+        del params
+        return None
+
+    def complete(self, params: Params) -> Params:
+        """The trained parameters in the form in which the user gave them."""
+        return params
+
+    def check(self, params: Params, batch: Batch) -> None:
+        """Raise `ValueError` that names the row or point if the residual on this batch is not finite."""
+        del params, batch
 
 
 class AbstractSampler(eqx.Module):
@@ -143,8 +161,8 @@ class AbstractSampler(eqx.Module):
 class AbstractMethod(eqx.Module):
     """Turns a `Linearisation` into a direction; `params ← params − η · direction`.
 
-    A method implements `init` and `propose`. Callers use `direction`, which adds the guard that
-    keeps a non-finite step out of both the parameters and the state.
+    A method implements `init` and `propose`, and `report` where its state holds numbers worth watching.
+    A method that chooses its own step returns the whole step and is used with a unit learning rate.
     """
 
     @abc.abstractmethod
@@ -153,21 +171,26 @@ class AbstractMethod(eqx.Module):
 
     @abc.abstractmethod
     def propose(self, lin: Any, state: State) -> tuple[Params, State]:
-        """The method's equation, unguarded."""
+        """The method's equation, unguarded: a direction and the next state."""
+
+    def report(self, state: State) -> dict[str, Scalar]:
+        """Numbers of the state to record during training, such as the current damping; none by default."""
+        del state
+        return {}
 
     @final
     def direction(self, lin: Any, state: State) -> tuple[Params, State]:
         """The direction and the next state; a zero direction and the same state if not finite."""
-        direction, state, _ = self.attempt(lin, state)
-        return direction, state
-
-    @final
-    def attempt(self, lin: Any, state: State) -> tuple[Params, State, Bool[Array, ""]]:
-        """As `direction`, and whether the step was finite."""
         direction, proposed = self.propose(lin, state)
-        ok = all_finite((direction, proposed))
         zero = jax.tree.map(jnp.zeros_like, direction)
-        return tree_where(ok, direction, zero), tree_where(ok, proposed, state), ok
+        kept, _ = guard((direction, proposed), (zero, state))
+        return kept
+
+
+def guard(after: PyTree, before: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
+    """`after` if all of it is finite, else `before`; and which. The only guard against non-finite steps."""
+    ok = all_finite(after)
+    return tree_where(ok, after, before), ok
 
 
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
@@ -179,3 +202,50 @@ def all_finite(tree: PyTree) -> Bool[Array, ""]:
 def tree_where(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
     """`yes` where the condition holds, else `no`, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b) if eqx.is_array(a) else a, yes, no)
+
+
+Reason: TypeAlias = Literal[
+    "steps", "seconds", "tol", "converged", "patience", "callback", "least_squares", "non_finite"
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+"""Why training ended:
+
+- `"steps"`, `"seconds"`: the limit that was given;
+- `"tol"`: what is minimised (an error or a loss) is below the tolerance;
+- `"converged"`: no step lowers the loss on all rows any more;
+- `"patience"`: nothing better for as many steps as were allowed;
+- `"callback"`: the callback said so;
+- `"least_squares"`: a linear system has no exact solution, and this is the least-squares one;
+- `"non_finite"`: the iteration ran to infinity; the last finite parameters are returned.
+"""
+
+
+class Result(eqx.Module):
+    """What every loop of this library returns: `sg.fit`, `sg.run`, `sg.pinn.solve`, `sg.kaczmarz`.
+
+    - `params`: the final parameters, in the form in which they were given.
+    - `history`: arrays of one length, one entry per record: `step`, the problem's metrics and, from loops
+      that run on the host, `seconds` and what the method reports of itself.
+    - `reason`: why it ended, one of the words of `REASONS`.
+    - `rejected`: how many steps were not finite and were therefore left out.
+    - `state`: everything that a further step needs; pass it back as `state` to go on.
+
+    It is a pytree, so it may leave a `jit` or a `vmap`; of several runs, `reason` is an array of words.
+
+    ```python
+    result = sg.run(problem, sg.SNG(1e-3), sampler, 0.5, 100, jax.random.key(0))
+    result.params, result.history["relative_error"][-1], result.reason
+    ```
+    """
+
+    params: Params
+    history: dict[str, Any]
+    code: Int[Array, "..."] | int  # index into REASONS, which a compiled loop can return
+    rejected: Int[Array, "..."] | int
+    state: State
+
+    @property
+    def reason(self) -> Any:
+        """Why it ended: a word of `REASONS`, or an array of them for several runs."""
+        words = np.asarray(REASONS)[np.asarray(self.code)]
+        return str(words) if words.ndim == 0 else words

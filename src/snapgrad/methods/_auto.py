@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import float_params, real_scalar
 from .._contracts import AbstractJacobian, AbstractMethod, Linearisation, Params, tree_where
-from ..jacobian import DenseJacobian
 from ..linalg import gram
+from ..operators import DenseJacobian
 
 PROBE = 0.1
 """The fraction of a step at which its curvature is measured."""

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._checks import positive_int, real_array, real_scalar
 from .._contracts import AbstractSampler
-from ..jacobian import DenseJacobian
 from ..linalg import AbstractSketch, RowSketch
+from ..operators import DenseJacobian
 from ._pinv import pinv_apply
 
 Scalar: TypeAlias = Float[Array, ""] | float

@@ -2,12 +2,13 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
 from .._checks import same_tree
-from .._contracts import AbstractMethod, Params, State
+from .._contracts import AbstractMethod, Params, State, guard
 
 
 class MethodState(NamedTuple):
@@ -50,7 +51,9 @@ def as_optax(
             raise ValueError(
                 "`linearisation` is missing: call update(grads, state, params, linearisation=lin)."
             )
-        direction, inner, ok = method.attempt(linearisation, state.method)
+        direction, inner = method.propose(linearisation, state.method)
+        zero = jax.tree.map(jnp.zeros_like, direction)
+        (direction, inner), ok = guard((direction, inner), (zero, state.method))
         if params is not None:
             same_tree("linearisation", direction, params, "`params`")
         return direction, MethodState(inner, state.rejected + jnp.where(ok, 0, 1))

@@ -16,9 +16,10 @@ from netket.utils import struct
 from netket.vqs import FullSumState
 
 from .._checks import one_of, positive_int, real_scalar
-from .._contracts import AbstractMethod, Linearisation, Params, all_finite, tree_where
+from .._contracts import AbstractMethod, Linearisation, Params, all_finite, guard, tree_where
 from ..linalg import SOLVERS, Solver
 from ..methods import SNG, Spring, SpringState
+from ..operators import RealPairs, from_pairs, to_pairs
 from ._linearise import LogPsi, Mode, Settings, log_psi_jacobian, make_settings, rows
 from ._local import (
     Configurations,
@@ -30,7 +31,6 @@ from ._local import (
     local_energies,
     with_samples,
 )
-from ._pairs import RealPairs, from_pairs, to_pairs
 from ._subselect import Selection, points_kernel, select
 
 Schedule: TypeAlias = Any
@@ -251,7 +251,8 @@ def _propose(
     lin = rows(log_psi, params, found, settings, lift)
     lin = Linearisation(lin.residual, RealPairs(lin.jacobian))
     state = () if increment is None else SpringState(to_pairs(increment))
-    direction, state, finite = method.attempt(lin, state)
+    zero = jax.tree.map(jnp.zeros_like, to_pairs(params))
+    (direction, state), finite = guard(method.propose(lin, state), (zero, state))
     if increment is not None:
         increment = from_pairs(state.increment)
     return from_pairs(direction), increment, finite

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Inexact, Num
 
 from .._checks import one_of, real_scalar
 from .._contracts import AbstractJacobian, Linearisation, Params
-from ..jacobian import jacobian, realify
+from ..operators import jacobian, realify
 from ._local import Configurations, apply_function, check_state, configurations
 
 Mode: TypeAlias = Literal["real", "complex"]

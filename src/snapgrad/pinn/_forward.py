@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from ..jacobian._compat import ClosedJaxpr, JaxprEqn, Literal, bind, called
+from ..structure.compat import ClosedJaxpr, JaxprEqn, Literal, bind, called
 
 # Linear in all operands together; of select_n, gather and dynamic slices the index is not differentiated.
 _LINEAR = {

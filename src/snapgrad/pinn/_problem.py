@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from .._checks import float_params, positive_int, real_array, real_scalar
 from .._contracts import AbstractProblem, Batch, Linearisation, Params
-from ..jacobian import jacobian, stack
+from ..operators import jacobian, stack
 from ._domains import AbstractDomain, Points
 
 EVALUATION_POINTS = 4096

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
 from .._checks import one_of, real_array, real_scalar
 from .._contracts import AbstractProblem, Linearisation
-from ..jacobian import DenseJacobian
 from ..linalg import pinv_solve
+from ..operators import DenseJacobian
 from ._ensembles import gaussian_matrix, linear_hessian, singular_values, spectrum_matrix, wishart_hessian
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
 from .._checks import positive_int
 from .._contracts import AbstractProblem, Linearisation, Params
-from ..jacobian import DenseJacobian
+from ..operators import DenseJacobian
 
 
 class DiscretePoisson(AbstractProblem):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, Scalar
 
 from .._contracts import AbstractProblem, Linearisation, Params
-from ..jacobian import jacobian
+from ..operators import jacobian
 from ..problems import DiscretePoisson
 from . import _proxy
 from ._proxy import ProxySettings, powers

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import jax
 from jax import lax
 
-from . import _compat as compat
-from ._compat import ClosedJaxpr, JaxprEqn, Literal, Var
+from . import compat
+from .compat import ClosedJaxpr, JaxprEqn, Literal, Var
 
 
 class Ref(NamedTuple):

@@ -12,13 +12,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from . import _compat as compat
 from . import _views as views
-from ._compat import JaxprEqn, Literal
+from . import compat
 from ._products import Trail, product
 from ._terms import Factor, Term
 from ._trace import Program, Ref
 from ._views import Dim, UnstructuredError, View
+from .compat import JaxprEqn, Literal
 
 
 def peel(program: Program, index: int, shape: tuple[int, ...]) -> list[Term]:

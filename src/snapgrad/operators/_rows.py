@@ -11,8 +11,7 @@ from jax import lax
 from jaxtyping import Array, DTypeLike, Float
 
 from .._contracts import AbstractJacobian
-from . import _factors as factors
-from ._factors import Leaf
+from ..structure import Leaf, factors
 
 SYMMETRIC_ROWS = 2048
 """A kernel of twice as many rows is computed in blocks of about this many, half of them by symmetry; smaller

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
-from . import _factors as factors
 from . import _views as views
-from ._factors import Full, Leaf, Outer
+from . import factors
 from ._peel import is_zero, peel
 from ._terms import Term
 from ._trace import Captured, Program, Ref, row_gradient
 from ._views import Layout, UnstructuredError
+from .factors import Full, Leaf, Outer
 
 
 class Region(NamedTuple):

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from . import _factors as factors
-from ._plan import LeafPlan, Plan
+from ..structure import LeafPlan, Plan, factors
 
 
 class Options(NamedTuple):

@@ -12,13 +12,10 @@ from jaxtyping import Array, Float, Inexact, PRNGKeyArray, PyTree
 
 from .._checks import same_tree
 from .._contracts import Batch, Params
-from . import _factors as factors
-from ._compat import jit
+from ..structure import Full, Leaf, Outer, Plan, factors, make_plan, reverse_only
+from ..structure.compat import jit
 from ._explain import Explanation, Options, Sizes, choose_block, explain
-from ._factors import Full, Leaf, Outer
-from ._plan import Plan, make_plan
 from ._rows import AbstractRows, Source, kernel
-from ._trace import reverse_only
 
 
 class StructuredJacobian(AbstractRows):

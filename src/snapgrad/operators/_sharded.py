@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .._checks import same_tree
 from .._contracts import Params
-from ._compat import jit, shard_map
+from ..structure.compat import jit, shard_map
 from ._rows import AbstractRows, contract_leaves
 from ._structured import StructuredJacobian
 

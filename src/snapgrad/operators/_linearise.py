@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._contracts import Batch, Linearisation, Params
-from ._api import jacobian
+from ._jacobian import jacobian
 
 
 def linearise(residual_fn: Callable, params: Params, batch: Batch, **options: Any) -> Linearisation:

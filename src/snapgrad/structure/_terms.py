@@ -9,9 +9,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Inexact
 
-from ._compat import JaxprEqn
 from ._trace import Captured, Ref
 from ._views import Dim, Pieces
+from .compat import JaxprEqn
 
 
 class Role(NamedTuple):

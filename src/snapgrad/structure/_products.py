@@ -2,11 +2,11 @@
 
 from typing import Any, NamedTuple
 
-from . import _compat as compat
-from ._compat import JaxprEqn, Literal
+from . import compat
 from ._terms import Factor, Role, Term
 from ._trace import Program, Ref
 from ._views import Dim, UnstructuredError, View
+from .compat import JaxprEqn, Literal
 
 
 class Trail(NamedTuple):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from .._checks import real_array
 from .._contracts import AbstractJacobian, Params
-from ._compat import jit
+from ..structure.compat import jit
 from ._dense import DenseJacobian
 from ._rows import AbstractRows, cross_kernel
 from ._sharded import ShardedJacobian, ring

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 from .._checks import same_tree
 from .._contracts import Params
 from ..linalg import gram
-from ._factors import Full, Leaf
+from ..structure import Full, Leaf
 from ._rows import AbstractRows, Source
 
 

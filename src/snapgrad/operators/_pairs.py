@@ -37,24 +37,26 @@ class RealPairs(AbstractJacobian):
         return self.inner.dense()
 
 
-class Pair(tuple):
+class RealPair(tuple):
     """(Re, Im) of one leaf; a type of its own, which no model uses."""
 
     __slots__ = ()
 
 
-jax.tree_util.register_pytree_node(Pair, lambda pair: (tuple(pair), None), lambda _, parts: Pair(parts))
+jax.tree_util.register_pytree_node(
+    RealPair, lambda pair: (tuple(pair), None), lambda _, parts: RealPair(parts)
+)
 
 
 def to_pairs(params: Params) -> Params:
-    """Each complex leaf as a `Pair`."""
-    return jax.tree.map(lambda x: Pair((x.real, x.imag)) if jnp.iscomplexobj(x) else x, params)
+    """Each complex leaf as a `RealPair`."""
+    return jax.tree.map(lambda x: RealPair((x.real, x.imag)) if jnp.iscomplexobj(x) else x, params)
 
 
 def from_pairs(pairs: Params) -> Params:
     """The inverse of `to_pairs`."""
 
     def join(x: Any) -> Array:
-        return lax.complex(*x) if isinstance(x, Pair) else x
+        return lax.complex(*x) if isinstance(x, RealPair) else x
 
-    return jax.tree.map(join, pairs, is_leaf=lambda x: isinstance(x, Pair))
+    return jax.tree.map(join, pairs, is_leaf=lambda x: isinstance(x, RealPair))

@@ -80,7 +80,7 @@ def _evaluator(one: Run, instances: Sequence[Instance]) -> Evaluate:
         scores = []
         for start in range(0, len(points), _LANES):
             chunk = exponents[start : start + _LANES]
-            padded = np.pad(chunk, ((0, _LANES - len(chunk)), (0, 0)), "edge")
+            padded = chunk[np.minimum(np.arange(_LANES), len(chunk) - 1)]  # the last one repeated
             result = sweep(
                 one, instances, damping=0.0, step_size=2 ** padded[:, 0], momentum=1 - 2 ** -padded[:, 1]
             )

@@ -155,7 +155,8 @@ def singular_values(
     """The SVD of each J_S with all k left vectors, and s² + λ with its numerical zeros at λ = 0 exact."""
     k = S.shape[1]
     rows = spec.rows[S]
-    rows = np.pad(rows, ((0, 0), (0, 0), (0, max(0, k - spec.rank))))  # then there are k singular values
+    missing = np.zeros((*rows.shape[:2], max(0, k - spec.rank)))
+    rows = np.concatenate([rows, missing], axis=2)  # then there are k singular values
     u, s, vt = np.linalg.svd(rows, full_matrices=False)
     s = np.where(s > spec.tiny * s[:, :1], s, 0.0) if lam == 0 else s
     return u, s, vt, s**2 + lam

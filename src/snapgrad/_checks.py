@@ -83,6 +83,33 @@ def float_params(name: str, params: Any) -> Any:
     return params
 
 
+def trainable(name: str, params: Any) -> Any:
+    """The floating-point leaves of a tree as arrays, with None where a leaf is held fixed.
+
+    Activation functions, strings, flags and everything else that is not a number is held fixed, as
+    `equinox.filter(params, equinox.is_inexact_array)` would do; `equinox.combine(trainable, params)` puts it
+    back. Python floats and NumPy arrays count as arrays. Whole numbers raise `TypeError`, because they can be
+    neither trained nor told from a forgotten decimal point; a tree without any number raises `ValueError`.
+    """
+
+    def convert(path: Any, leaf: Any) -> Any:
+        if isinstance(leaf, bool) or not (hasattr(leaf, "dtype") or isinstance(leaf, int | float | complex)):
+            return None
+        dtype = getattr(leaf, "dtype", type(leaf))
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            raise TypeError(
+                f"`{name}{jax.tree_util.keystr(path)}` must be a floating-point array, got "
+                f"{type(leaf).__name__}{'' if dtype is type(leaf) else f' of dtype {dtype}'}"
+                "; split off what is not trained, for example with `equinox.partition`."
+            )
+        return jnp.asarray(leaf, jnp.result_type(dtype)) if dtype is type(leaf) else jnp.asarray(leaf)
+
+    found = jax.tree_util.tree_map_with_path(convert, params)
+    if not jax.tree.leaves(found):
+        raise ValueError(f"`{name}` must hold at least one floating-point array, got {params!r}.")
+    return found
+
+
 def same_tree(name: str, given: Any, wanted: Any, what: str) -> None:
     """`given` has the structure and leaf shapes of `wanted`."""
     if jax.tree.structure(given) != jax.tree.structure(wanted):

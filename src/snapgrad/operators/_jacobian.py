@@ -1,11 +1,13 @@
 """`sg.jacobian`: from a function, parameters and a batch to an operator."""
 
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._checks import float_params, positive_int
+from .._checks import positive_int, trainable
 from .._contracts import Batch, Params
 from ._explain import Options
 from ._realify import Realified
@@ -40,7 +42,8 @@ def jacobian(
 
     - `fn`: `fn(params, x)` for one point; a real scalar, or an array of outputs, each of which becomes a row.
       Complex outputs: wrap it in `sg.realify`. Complex parameters count as pairs of real ones.
-    - `params`: a pytree of floating-point arrays.
+    - `params`: a pytree of floating-point arrays. Leaves that are not numbers at all (the activation functions
+      of an equinox model, strings, None) are handed to `fn` as they are, and tangents and `rmv` have None there.
     - `batch`: a pytree of arrays that share their first axis, the points.
     - `block_size`: points whose factors exist at a time in `gram`; all of them by default.
     - `memory_limit`: bytes, or text such as `"2GiB"`, that `gram` may use; chooses the block size.
@@ -58,7 +61,7 @@ def jacobian(
     """
     if not callable(fn):
         raise TypeError(f"`fn` must be a function of (params, x), got {type(fn).__name__}.")
-    params = jax.tree.map(jnp.asarray, float_params("params", params))
+    given, params = params, trainable("params", params)
     batch, points = _batch(batch)
     if block_size is not None:
         block_size = min(positive_int("block_size", block_size), points)
@@ -69,6 +72,9 @@ def jacobian(
     inner, holomorphic = fn, False
     if isinstance(fn, Realified) and fn.holomorphic and _all_complex(params):
         inner, holomorphic = fn.fn, True
+    rest = jax.tree.map(lambda p, leaf: leaf if p is None else None, params, given, is_leaf=_is_none)
+    if jax.tree.leaves(rest):
+        inner = Completed(inner, rest)
     x = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batch)
     output = jax.eval_shape(inner, params, x)
     if not isinstance(output, jax.ShapeDtypeStruct):
@@ -91,6 +97,21 @@ def jacobian(
     )
     shape_dtype = (output.shape, output.dtype)
     return StructuredJacobian(params, batch, None, arrays, static, shape_dtype, options)
+
+
+class Completed(eqx.Module):
+    """`fn(params, x)` as a function of the trained leaves alone, with None for the others."""
+
+    fn: Callable
+    rest: Params
+
+    def __call__(self, params: Params, x: Any) -> Any:
+        """The output at one point."""
+        return self.fn(eqx.combine(params, self.rest), x)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
 
 
 def _batch(batch: Any) -> tuple[Any, int]:

@@ -19,4 +19,5 @@ from ._solve import gram as gram
 from ._solve import pinv_solve as pinv_solve
 from ._solve import psd_eigh as psd_eigh
 from ._solve import psd_solve as psd_solve
+from ._solve import rank_cutoff as rank_cutoff
 from ._subsets import random_subset as random_subset

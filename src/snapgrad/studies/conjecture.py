@@ -11,7 +11,6 @@ import numpy as np
 from .. import theory
 from ..problems import LeastQuadratics, spectrum_llq
 from ..sampling import SquaredVolume
-from . import _enumeration
 from ._rates import fitted_rate
 from ._study import Claim, Data, Panel, Size, Study, Tick
 from ._sweep import Instance, Run, diverged, sweep
@@ -59,9 +58,9 @@ def _exact(seed: int, part: int, count: int, tick: Tick) -> dict[str, np.ndarray
         left, right, turn = (np.linalg.qr(rng.normal(size=shape))[0] for shape in ((m, 3), (3, 3), (m, m)))
         J = (left * np.arange(1, 4) ** -decay) @ right
         H = (turn * np.geomspace(1, 1 / condition, m)) @ turn.T
-        problem = _enumeration.instance(J, H, np.zeros(m), k, damping)
-        rate, step_size, momentum = _enumeration.tuned_rate(problem)
-        advised = _enumeration.rate(problem, *problem.advice)
+        problem = theory.enumerate_problem(J, H, np.zeros(m), sample_size=k, damping=damping)
+        rate, step_size, momentum = problem.tuned_rate()
+        advised = problem.rate(*problem.advice)
         if advised > rate:  # a simplex stops a little before the optimum
             rate, (step_size, momentum) = advised, problem.advice
         columns.append(

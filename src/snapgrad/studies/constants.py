@@ -1,10 +1,9 @@
 """α, β, γ and the rates they predict against k: the table and the picture of `snapgrad theory`."""
 
 import io
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from ..problems import singular_values, spectrum_matrix
-from ..theory import Interval, Sampling, alpha, beta, gamma
+from ..theory import Interval, Sampling, TableRow, table
 from ._store import write_atomic
 
 COLOURS = {
@@ -27,19 +26,6 @@ COLOURS = {
 """Okabe and Ito's colours, told apart with any colour vision; marker shapes differ as well."""
 LABELS = {"alpha": "α", "beta": "β", "gamma": "γ", "sng": "α/γ", "spring": "√(α/β)/γ"}
 _MARKERS = {"alpha": "o", "beta": "s", "gamma": "^", "sng": "D", "spring": "v"}
-
-
-class Row(NamedTuple):
-    """The constants at one sample size. Times λ_min(H)/‖H‖, `sng` = α/γ is the rate of SNG (Theorem 5.1)
-    and `spring` = √(α/β)/γ that of SPRING (Conjecture 6.2).
-    """
-
-    sample_size: int
-    alpha: Interval
-    beta: Interval
-    gamma: Interval
-    sng: Interval
-    spring: Interval
 
 
 def theory_table(
@@ -55,7 +41,7 @@ def theory_table(
     rtol: float = 0.1,
     num_samples: int | None = None,
     progress: bool = False,
-) -> list[Row]:
+) -> list[TableRow]:
     """One row for each sample size, with intervals.
 
     **Arguments:**
@@ -73,23 +59,21 @@ def theory_table(
     draw(rows, "constants.svg")
     ```
     """
-    if not sample_sizes:
-        raise ValueError("`sample_sizes` must hold at least one sample size, got none.")
-    make, draw_key = jax.random.split(jax.random.key(seed))
+    make, draws = jax.random.split(jax.random.key(seed))
     if matrix is None:
         J = spectrum_matrix(make, singular_values(spectrum, num_params), num_rows)
     else:
         J = load_matrix(matrix) if isinstance(matrix, str | Path) else matrix
-    shared = {"damping": damping, "sampling": sampling, "rtol": rtol, "num_samples": num_samples}
-    rows = []
-    for k in sample_sizes:
-        keys = jax.random.split(jax.random.fold_in(draw_key, k), 3)
-        a, b, g = (
-            function(J, sample_size=k, key=key, progress=progress, **shared)
-            for function, key in zip((alpha, beta, gamma), keys, strict=True)
-        )
-        rows.append(_row(k, a if isinstance(a, Interval) else Interval(a, a, a), b, g))
-    return rows
+    return table(
+        J,
+        sample_sizes,
+        draws,
+        damping=damping,
+        sampling=sampling,
+        num_samples=num_samples,
+        rtol=rtol,
+        progress=progress,
+    )
 
 
 def load_matrix(path: str | Path) -> np.ndarray:
@@ -104,7 +88,7 @@ def load_matrix(path: str | Path) -> np.ndarray:
     return array
 
 
-def as_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def as_records(rows: Sequence[TableRow]) -> list[dict[str, Any]]:
     """Plain numbers, one dictionary a row, for a CSV or JSON file."""
     return [
         {"sample_size": row.sample_size}
@@ -117,18 +101,18 @@ def as_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def render(rows: Sequence[Row], title: str | None = None) -> Table:
+def render(rows: Sequence[TableRow], title: str | None = None) -> Table:
     """A table for the terminal: estimates, and intervals where there is any doubt."""
-    table = Table(title=title, caption="exact where no interval is shown; √(α/β)/γ is a conjecture")
-    table.add_column("k", justify="right")
+    printed = Table(title=title, caption="exact where no interval is shown; √(α/β)/γ is a conjecture")
+    printed.add_column("k", justify="right")
     for label in LABELS.values():
-        table.add_column(label, justify="right")
+        printed.add_column(label, justify="right")
     for row in rows:
-        table.add_row(str(row.sample_size), *(_text(getattr(row, name)) for name in LABELS))
-    return table
+        printed.add_row(str(row.sample_size), *(_text(getattr(row, name)) for name in LABELS))
+    return printed
 
 
-def draw(rows: Sequence[Row], path: str | Path, title: str | None = None) -> Path:
+def draw(rows: Sequence[TableRow], path: str | Path, title: str | None = None) -> Path:
     """The constants and the rates against k, with error bars, as SVG, PNG or PDF by the suffix of `path`."""
     path = Path(path)
     if path.suffix not in (".svg", ".png", ".pdf"):
@@ -149,17 +133,7 @@ def draw(rows: Sequence[Row], path: str | Path, title: str | None = None) -> Pat
     return path
 
 
-def _row(k: int, a: Interval, b: Interval, g: Interval) -> Row:
-    sng = Interval(a.low / g.high, a.estimate / g.estimate, a.high / g.low)
-    spring = Interval(
-        math.sqrt(a.low / b.high) / g.high,
-        math.sqrt(a.estimate / b.estimate) / g.estimate,
-        math.sqrt(a.high / b.low) / g.low,
-    )
-    return Row(k, a, b, g, sng, spring)
-
-
-def _panel(axes: Axes, rows: Sequence[Row], names: Sequence[str], label: str) -> None:
+def _panel(axes: Axes, rows: Sequence[TableRow], names: Sequence[str], label: str) -> None:
     k = [row.sample_size for row in rows]
     for name in names:
         low, middle, high = np.array([getattr(row, name) for row in rows]).T

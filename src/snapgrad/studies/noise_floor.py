@@ -12,7 +12,6 @@ from .. import theory
 from .._contracts import AbstractProblem, Linearisation
 from ..problems import LeastQuadratics, linear_hessian, singular_values, spectrum_matrix
 from ..sampling import SquaredVolume
-from . import _enumeration
 from ._rates import loglog_slope
 from ._study import Claim, Data, Panel, Size, Study, Tick
 from ._sweep import Instance, Run, sweep
@@ -115,11 +114,11 @@ def _exact(size: Size, seed: int, tick: Tick) -> dict[str, np.ndarray]:
         left, right, turn = (np.linalg.qr(rng.normal(size=shape))[0] for shape in ((m, 3), (3, 3), (m, m)))
         J = (left * np.arange(1, 4) ** -decay) @ right
         H = (turn * np.geomspace(1, 1 / condition, m)) @ turn.T
-        problem = _enumeration.instance(J, H, rng.normal(size=m), k, damping)
+        problem = theory.enumerate_problem(J, H, rng.normal(size=m), sample_size=k, damping=damping)
         low, high = problem.curvature
         steps = np.array(FRACTIONS) / (2 * problem.gamma * high)
         bound = 2 * problem.gamma * steps / (low * problem.alpha) * problem.residual**2
-        ratios.append([_enumeration.floor(problem, eta) for eta in steps] / bound)
+        ratios.append([problem.floor(eta) for eta in steps] / bound)
         tick((index + 1) / SIZES[size]["tiny"])
     return {"ratio": np.array(ratios), "fraction": np.array(FRACTIONS)}
 

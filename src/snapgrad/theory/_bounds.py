@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._constants import alpha_svs, ratios
+from ._closed_forms import alpha_svs, ratios
 from ._spectrum import Spectrum, check_sample, spectrum
 
 

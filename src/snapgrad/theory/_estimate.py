@@ -15,15 +15,13 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from scipy.sparse.linalg import eigsh
 
 from .._checks import positive_int, real_scalar
 from ..sampling import SquaredVolume, Uniform
 from . import exact
 from ._bounds import beta_range, gamma_range
-from ._constants import alpha_svs, ratios
+from ._closed_forms import alpha_svs, ratios
 from ._moments import FOLDS, Tilted, in_folds, projector, second_moment, squared_projector
 from ._spectrum import Sampling, Spectrum, check_sample, psd_power, spectrum
 
@@ -340,6 +338,9 @@ def _bar(progress: bool, name: str) -> Iterator[Callable[[int, Interval], None]]
     if not progress:
         yield lambda count, interval: None
         return
+    from rich.console import Console  # only a user who wants a bar pays for it
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=None)

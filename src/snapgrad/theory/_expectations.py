@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from .._checks import positive_int
 from ..sampling import Uniform
 from . import exact
-from ._constants import ratios
+from ._closed_forms import ratios
 from ._estimate import ENUMERATE, Draws
 from ._moments import FOLDS, in_folds, projector
 from ._spectrum import Sampling, Spectrum, as_jax, check_sample, spectrum

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from . import exact
-from ._constants import log_esp_of, log_esp_ratio, ratios
+from ._closed_forms import log_esp_of, log_esp_ratio, ratios
 from ._spectrum import Sampling, Spectrum
 
 FOLDS = 10

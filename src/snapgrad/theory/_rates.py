@@ -74,7 +74,7 @@ def predicted_rate(
     sg.theory.predicted_rate("sng", alpha=J_alpha, gamma=J_gamma, curvature=(0.01, 1.0)).rate
     ```
     """
-    a, b, g = _constants(statement, alpha, beta, gamma)
+    a, b, g = _safe_values(statement, alpha, beta, gamma)
     smallest, largest = _curvature(statement, curvature)
     most = _step(statement, a, b, g, largest)
     eta = most if step_size is None else float(step_size)
@@ -112,7 +112,7 @@ def step_size(
     For SPRING on least squares (ρ + 1/β)/(1 + ρ) with ρ = √(α/β); for `"spring-conjecture"` that over
     γ‖H‖, which is a guess.
     """
-    a, b, g = _constants(statement, alpha, beta, gamma, of_step=True)
+    a, b, g = _safe_values(statement, alpha, beta, gamma, of_step=True)
     return _step(statement, a, b, g, _curvature(statement, curvature)[1])
 
 
@@ -140,7 +140,7 @@ def _momentum(a: float, b: float) -> float:
     return (1 - rho) / (1 + rho)
 
 
-def _constants(
+def _safe_values(
     statement: Any, alpha: Any, beta: Any, gamma: Any, of_step: bool = False
 ) -> tuple[float, float, float]:
     """Safe values of α, β, γ; what the statement does not need is NaN, so that it cannot pass unseen."""

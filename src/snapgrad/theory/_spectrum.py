@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._checks import positive_int, real_array, real_scalar
-from ..linalg._solve import rank_cutoff
+from ..linalg import rank_cutoff
 
 Sampling: TypeAlias = Literal["svs", "uniform"]
 """`"svs"`: squared volume sampling SVS(J, k, λ); `"uniform"`: k distinct rows, all sets alike."""

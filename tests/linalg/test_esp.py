@@ -13,7 +13,7 @@ import pytest
 
 import snapgrad as sg
 
-GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())["quantities"]
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "golden.json").read_text())["quantities"]
 
 I = np.arange(1, 61)  # noqa: E741
 SPECTRA = {

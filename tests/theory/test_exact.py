@@ -13,7 +13,7 @@ import snapgrad as sg
 from snapgrad import theory
 from snapgrad.theory import exact
 
-GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "golden.json").read_text())
 J = np.array(GOLDEN["J"], object).astype(float)
 NAMES = {
     "Pbar": "expected_projector",

@@ -84,7 +84,7 @@ def test_centre(options):
 
 
 def test_kernel_from_blocks_above_its_diagonal(monkeypatch):
-    monkeypatch.setattr(sys.modules["snapgrad.operators._rows"], "SYMMETRIC_ROWS", 4)
+    monkeypatch.setattr(sys.modules["snapgrad.operators._kernel"], "SYMMETRIC_ROWS", 4)
     jac = structured(19)
     J = jac.dense()
     check(jac, J)

@@ -11,10 +11,12 @@ from .._checks import same_tree
 from .._contracts import Params
 from ..linalg import gram
 from ..structure import Full, Leaf
-from ._rows import AbstractRows, Source
+from ._kernel import Source
+from ._rows import AbstractFactored, AbstractRows
+from ._selection import Selection
 
 
-class DenseJacobian(AbstractRows):
+class DenseJacobian(AbstractFactored):
     """Stored rows: for a flat parameter vector a matrix `[k, n]`, for a pytree one `[k, *leaf.shape]` a leaf.
 
     ```python
@@ -57,7 +59,7 @@ class DenseJacobian(AbstractRows):
 
     @property
     def outputs(self) -> int:
-        """Rows a point."""
+        """One row belongs to each point."""
         return 1
 
     def gram(self) -> Float[Array, "k k"]:
@@ -66,7 +68,7 @@ class DenseJacobian(AbstractRows):
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
         """J φ."""
-        same_tree("tangent", tangent, jax.tree.map(lambda leaf: leaf[0], self.rows), "the parameters")
+        same_tree("tangent", tangent, self._parameters(), "the parameters")
         products = [
             jnp.matmul(row, jnp.ravel(leaf), precision=Precision.HIGHEST)
             for row, leaf in zip(self._matrices(), jax.tree.leaves(tangent), strict=True)
@@ -83,8 +85,9 @@ class DenseJacobian(AbstractRows):
         """J as one matrix."""
         return jnp.concatenate(self._matrices(), axis=1)
 
-    def source(self) -> Source:
-        """The rows as factors, for kernels with other blocks."""
+    def source(self, block_size: int | None = None, axis: str | None = None) -> Source:
+        """The rows as factors, for kernels with other blocks; they are all in memory already."""
+        del block_size, axis
         leaves = self._matrices()
 
         def of(start: Any) -> list[Leaf]:
@@ -95,3 +98,21 @@ class DenseJacobian(AbstractRows):
 
     def _matrices(self) -> list[Float[Array, "k _"]]:
         return [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(self.rows)]
+
+    def _per_point(self) -> Any:
+        return self.rows
+
+    def _scale(self, weights: Float[Array, " k"]) -> AbstractRows:
+        def weighted(r: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+            return weights.astype(r.dtype).reshape(-1, *[1] * (r.ndim - 1)) * r
+
+        return DenseJacobian(jax.tree.map(weighted, self.rows))
+
+    def _moved(self) -> AbstractRows:
+        return DenseJacobian(jax.tree.map(lambda r: r - jnp.mean(r, axis=0, keepdims=True), self.rows))
+
+    def _restrict(self, selection: Selection) -> AbstractRows:
+        return DenseJacobian(selection.take(self.rows))
+
+    def _parameters(self) -> Params:
+        return jax.tree.map(lambda r: jax.ShapeDtypeStruct(r.shape[1:], r.dtype), self.rows)

@@ -42,8 +42,9 @@ def jacobian(
 
     - `fn`: `fn(params, x)` for one point; a real scalar, or an array of outputs, each of which becomes a row.
       Complex outputs: wrap it in `sg.realify`. Complex parameters count as pairs of real ones.
-    - `params`: a pytree of floating-point arrays. Leaves that are not numbers at all (the activation functions
-      of an equinox model, strings, None) are handed to `fn` as they are, and tangents and `rmv` have None there.
+    - `params`: a pytree of floating-point arrays. Leaves that are not numbers at all (the activation
+      functions of an equinox model, strings, None) are handed to `fn` as they are; tangents and what `rmv`
+      returns have None there.
     - `batch`: a pytree of arrays that share their first axis, the points.
     - `block_size`: points whose factors exist at a time in `gram`; all of them by default.
     - `memory_limit`: bytes, or text such as `"2GiB"`, that `gram` may use; chooses the block size.

@@ -1,36 +1,27 @@
-"""What every block of rows can do besides products: be weighted, be centred, and meet another block."""
+"""The algebra of row blocks: what every Jacobian can do besides products.
+
+A weighted or centred block is a linear map of rows, T J. Its kernel is T K Tᵀ, its products are T (J φ) and
+Jᵀ (Tᵀ u), and its kernel with another block is T (J J'ᵀ) T'ᵀ: only plain blocks ever look at factors. An
+operator that can do better than the classes of this file replaces the methods whose names start with an
+underscore; those of `AbstractRows` are the fallback.
+"""
 
 import abc
-import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, DTypeLike, Float
+from jax.lax import Precision
+from jaxtyping import Array, Float
 
-from .._contracts import AbstractJacobian
-from ..structure import Leaf, factors
-
-SYMMETRIC_ROWS = 2048
-"""A kernel of twice as many rows is computed in blocks of about this many, half of them by symmetry; smaller
-blocks would leave a GPU idle."""
-
-
-class Source(NamedTuple):
-    """Factors of rows on demand: `factors(start)` gives those of `block` points from `start`."""
-
-    points: int
-    outputs: int
-    block: int
-    factors: Callable[[Any], list[Leaf]]
-    dtype: DTypeLike  # of the kernel
-
-    @property
-    def starts(self) -> list[int]:
-        """First points of the blocks; the last block may overlap the one before it."""
-        return [min(i, self.points - self.block) for i in range(0, self.points, self.block)]
+from .._checks import real_array
+from .._contracts import AbstractJacobian, Params
+from ..linalg import gram
+from ..structure.compat import jit
+from ._kernel import Source, cross_kernel
+from ._selection import Selection, select
 
 
 class AbstractRows(AbstractJacobian):
@@ -39,99 +30,297 @@ class AbstractRows(AbstractJacobian):
     @property
     @abc.abstractmethod
     def outputs(self) -> int:
-        """Rows a point."""
+        """The number of rows that belong to one point."""
 
+    @final
     def scale(self, weights: Any) -> "AbstractRows":
-        """diag(w) J; one weight a row, or one a point for all of its rows."""
-        from ._blocks import scale
+        """diag(w) J, with one weight per row, one per point for all of its rows, or one number for all.
 
-        return scale(self, weights)
+        ```python
+        sg.jacobian(residual, params, points).scale(jnp.sqrt(quadrature_weights))
+        ```
+        """
+        array = jnp.asarray(weights)
+        rows = self.shape[0]
+        if array.ndim == 0:
+            array = jnp.full(rows, array)
+        elif array.shape == (rows // self.outputs,):
+            array = jnp.repeat(array, self.outputs)
+        return self._scale(real_array("weights", array, ndim=1, rows=rows))
 
+    @final
     def centre(self, weights: Any = None) -> "AbstractRows":
         """J − 1 (wᵀ J): every row less the weighted mean of the rows; equal weights if none are given.
 
-        Where a point has several rows (outputs), each output has its own mean.
+        The weights, one per point, are divided by their sum. Where a point has several rows (outputs), each
+        output has its own mean.
+
+        ```python
+        sg.jacobian(sg.realify(log_psi), params, samples).centre()
+        ```
         """
-        from ._blocks import centre
+        points, dtype = self.shape[0] // self.outputs, _real_type(self)
+        if weights is None:
+            return CentredJacobian(self, jnp.full(points, 1 / points, dtype))
+        weights = real_array("weights", weights, ndim=1, rows=points)
+        total = jnp.sum(weights)
+        total = eqx.error_if(total, ~(total > 0), "`weights` must have a positive sum.")
+        return CentredJacobian(self, (weights / total).astype(dtype))
 
-        return centre(self, weights)
-
+    @final
     def cross(self, other: AbstractJacobian) -> Float[Array, "k q"]:
-        """The kernel J J'ᵀ with another block of rows on the same parameters."""
-        from ._blocks import cross
+        """The kernel J J'ᵀ with another block of rows on the same parameters.
 
-        return cross(self, other)
+        ```python
+        K = sg.jacobian(model, params, train).cross(sg.jacobian(model, params, test))
+        ```
+        """
+        if self.shape[1] != other.shape[1]:
+            raise ValueError(
+                f"`other` must have {self.shape[1]} parameters as well, got shape {other.shape}."
+            )
+        right = as_rows(other)
+        return self._distribute(lambda a: right._distribute(lambda b: a._meet(b).T).T)
 
+    @final
+    def restrict(self, keep: Any) -> "AbstractRows":
+        """The columns of J that belong to some of the parameters, the others being held fixed.
 
-def kernel(rows: Source) -> Float[Array, "k k"]:
-    """J Jᵀ. Factors of one block of rows are held while those of each later block meet them."""
-    starts, outputs = rows.starts, rows.outputs
-    if len(starts) == 1:
-        return _held(rows.factors(0), rows)
-    pairs = [(i, j) for a, i in enumerate(starts) for j in starts[a:]]
+        `keep` is a tree of booleans (or a prefix of such a tree), or the parameters themselves with None or
+        `optax.MaskedNode()` in place of what is frozen. `mv` then takes and `rmv` returns trees with the same
+        placeholders; None stands for what a False froze.
 
-    def step(state, pair):
-        K, held = state
-        i, j = pair
-        mine = rows.factors(j)
-        # The pairs are ordered by their first block, which starts with the block meeting itself.
-        held = lax.cond(i == j, lambda: mine, lambda: held)
-        block = contract_leaves(held, mine, rows, rows)
-        K = lax.dynamic_update_slice(K, block, (i * outputs, j * outputs))
-        return (lax.dynamic_update_slice(K, block.T, (j * outputs, i * outputs)), held), None
+        ```python
+        jac = sg.jacobian(model, params, points).restrict({"body": False, "head": True})
+        jac.rmv(u)                                # {"body": None, "head": ...}
+        ```
+        """
+        selection = select(self._parameters(), keep)
+        return self if selection.whole == selection.part else self._restrict(selection)
 
-    total = rows.points * outputs
-    nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(rows.factors, 0))
-    start = jnp.zeros((total, total), rows.dtype), nothing
-    (K, _), _ = lax.scan(step, start, tuple(jnp.asarray(pairs).T))
-    return K
+    def _scale(self, weights: Float[Array, " k"]) -> "AbstractRows":
+        """diag(w) J."""
+        return ScaledJacobian(self, weights)
 
+    def _moved(self) -> "AbstractRows":
+        """The same rows less a common row, if that costs nothing; for rows that are centred afterwards."""
+        return self
 
-def cross_kernel(a: Source, b: Source) -> Float[Array, "k q"]:
-    """J J'ᵀ, block by block."""
-    if len(a.starts) == len(b.starts) == 1:
-        return contract_leaves(a.factors(0), b.factors(0), a, b)
+    def _distribute(self, kernel: Callable[["AbstractRows"], Float[Array, "_ q"]]) -> Float[Array, "k q"]:
+        """`kernel(J)` = J X for a matrix X, by asking for it on the plain blocks that J is made of."""
+        return kernel(self)
 
-    def outer(K, i):
-        mine = a.factors(i)
+    def _meet(self, other: "AbstractRows") -> Float[Array, "k q"]:
+        """The kernel of two plain blocks."""
+        return jnp.matmul(self.dense(), other.dense().T, precision=Precision.HIGHEST)
 
-        def inner(K, j):
-            block = contract_leaves(mine, b.factors(j), a, b)
-            return lax.dynamic_update_slice(K, block, (i * a.outputs, j * b.outputs)), None
+    def _restrict(self, selection: Selection) -> "AbstractRows":
+        """The selected columns."""
+        return RestrictedJacobian(self, selection)
 
-        return lax.scan(inner, K, jnp.asarray(b.starts))
-
-    dtype = jnp.result_type(a.dtype, b.dtype)
-    K = jnp.zeros((a.points * a.outputs, b.points * b.outputs), dtype)
-    return lax.scan(outer, K, jnp.asarray(a.starts))[0]
-
-
-def _held(held: list[Leaf], rows: Source) -> Float[Array, "k k"]:
-    """The kernel of factors in hand: blocks on and above the diagonal, and the transposes of the latter."""
-    count = max(1, min(8, rows.points * rows.outputs // SYMMETRIC_ROWS))
-    edges = [rows.points * i // count for i in range(count + 1)]
-    parts = [[factors.points(leaf, a, b) for leaf in held] for a, b in itertools.pairwise(edges)]
-    blocks: dict[tuple[int, int], Float[Array, "p q"]] = {}
-    for i, mine in enumerate(parts):
-        for j in range(i, count):
-            blocks[i, j] = contract_leaves(mine, parts[j], rows, rows, same=i == j)
-            blocks[j, i] = blocks[i, j].T if j > i else blocks[i, j]
-    if count == 1:
-        return blocks[0, 0]
-    return jnp.block([[blocks[i, j] for j in range(count)] for i in range(count)])
+    def _parameters(self) -> Params:
+        """The parameters, or their shapes."""
+        return jax.eval_shape(self.rmv, jax.ShapeDtypeStruct(self.shape[:1], _real_type(self)))
 
 
-def contract_leaves(
-    mine: list[Leaf], others: list[Leaf], a: Source, b: Source, same: bool = False
-) -> Float[Array, "p q"]:
-    """Σ over leaves, each in the precision of the kernel."""
-    dtype = jnp.result_type(a.dtype, b.dtype)
-    total = None
-    for x, y in zip(mine, others, strict=True):
-        x = factors.cast(x, dtype)
-        block = factors.contract(x, x if same else factors.cast(y, dtype), same=same)
-        if block is not None:
-            total = block if total is None else total + block
-    if total is None:  # no leaf has any effect
-        return jnp.zeros((a.block * a.outputs, b.block * b.outputs), dtype)
-    return total
+class AbstractFactored(AbstractRows):
+    """Plain rows that give their factors, so that a kernel with others like it needs no Jacobian."""
+
+    @abc.abstractmethod
+    def source(self, block_size: int | None = None, axis: str | None = None) -> Source:
+        """The factors of blocks of rows; `axis` names the mesh axis, if any, that holds the other rows."""
+
+    @abc.abstractmethod
+    def _per_point(self) -> Any:
+        """The arrays in it whose first axis runs over points, to be shared out over devices."""
+
+    def _meet(self, other: AbstractRows) -> Float[Array, "k q"]:
+        if isinstance(other, AbstractFactored):
+            return _cross_factors(self, other)
+        return jnp.matmul(self.dense(), other.dense().T, precision=Precision.HIGHEST)
+
+
+@jit
+def _cross_factors(a: AbstractFactored, b: AbstractFactored) -> Float[Array, "k q"]:
+    return cross_kernel(a.source(), b.source())
+
+
+class ScaledJacobian(AbstractRows):
+    """diag(w) J, for rows that cannot take up the weights themselves; made by `jac.scale(w)`.
+
+    ```python
+    ScaledJacobian(sg.DenseJacobian(J).centre(), w).dense()
+    ```
+    """
+
+    inner: AbstractRows
+    weights: Float[Array, " k"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`."""
+        return self.inner.shape
+
+    @property
+    def outputs(self) -> int:
+        """The number of rows that belong to one point."""
+        return self.inner.outputs
+
+    def gram(self) -> Float[Array, "k k"]:
+        """diag(w) K diag(w)."""
+        return self.weights[:, None] * self.inner.gram() * self.weights[None, :]
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """W ∘ (J φ)."""
+        return self.weights * self.inner.mv(tangent)
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Jᵀ (w ∘ u)."""
+        return self.inner.rmv(self.weights * cotangent)
+
+    def dense(self) -> Float[Array, "k n"]:
+        """The weighted rows as a matrix."""
+        return self.weights[:, None] * self.inner.dense()
+
+    def _distribute(self, kernel: Callable[[AbstractRows], Float[Array, "_ q"]]) -> Float[Array, "k q"]:
+        return self.weights[:, None] * self.inner._distribute(kernel)
+
+    def _restrict(self, selection: Selection) -> AbstractRows:
+        return ScaledJacobian(self.inner._restrict(selection), self.weights)
+
+    def _parameters(self) -> Params:
+        return self.inner._parameters()
+
+
+class CentredJacobian(AbstractRows):
+    """J − 1 (wᵀ J) with weights that sum to one, for each output of a point on its own; see `jac.centre(w)`.
+
+    The mean is often far larger than what is left of a row once it is taken away, and in float32 would
+    cancel in the kernel. So the kernel is that of rows moved by a common row, near the mean, which costs
+    nothing when only deviations of the factors are multiplied; the exact mean of what remains is taken after.
+
+    ```python
+    CentredJacobian(sg.DenseJacobian(J), jnp.full(k, 1 / k)).dense()      # J − J.mean(axis=0)
+    ```
+    """
+
+    inner: AbstractRows
+    weights: Float[Array, " p"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`."""
+        return self.inner.shape
+
+    @property
+    def outputs(self) -> int:
+        """The number of rows that belong to one point."""
+        return self.inner.outputs
+
+    def gram(self) -> Float[Array, "k k"]:
+        """C K Cᵀ with C = I − 1wᵀ."""
+        K = self.inner._moved().gram()
+        return self._centre(self._centre(K).T).T
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """C (J φ)."""
+        return self._centre(self.inner.mv(tangent)[:, None])[:, 0]
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Jᵀ (Cᵀ u)."""
+        u = cotangent.reshape(-1, self.outputs)
+        total = jnp.sum(u, axis=0, keepdims=True)
+        return self.inner.rmv((u - self.weights[:, None] * total).reshape(-1))
+
+    def dense(self) -> Float[Array, "k n"]:
+        """The centred rows as a matrix."""
+        return self._centre(self.inner.dense())
+
+    def _centre(self, rows: Float[Array, "k q"]) -> Float[Array, "k q"]:
+        grouped = rows.reshape(-1, self.outputs, rows.shape[1])
+        mean = jnp.tensordot(self.weights, grouped, axes=1, precision=Precision.HIGHEST)
+        return (grouped - mean[None]).reshape(rows.shape)
+
+    def _distribute(self, kernel: Callable[[AbstractRows], Float[Array, "_ q"]]) -> Float[Array, "k q"]:
+        return self._centre(self.inner._moved()._distribute(kernel))
+
+    def _restrict(self, selection: Selection) -> AbstractRows:
+        return CentredJacobian(self.inner._restrict(selection), self.weights)
+
+    def _parameters(self) -> Params:
+        return self.inner._parameters()
+
+
+class RestrictedJacobian(AbstractRows):
+    """Some columns of any Jacobian, which is formed for `gram`; made by `jac.restrict(keep)`."""
+
+    inner: AbstractRows
+    selection: Selection = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`, where n counts the trained parameters."""
+        return self.inner.shape[0], self.selection.columns().size
+
+    @property
+    def outputs(self) -> int:
+        """The number of rows that belong to one point."""
+        return self.inner.outputs
+
+    def gram(self) -> Float[Array, "k k"]:
+        """J Jᵀ, from the trained columns."""
+        return gram(self.dense())
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """J φ, where φ has no entries for frozen parameters."""
+        return self.inner.mv(self.selection.fill(tangent))
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """The trained leaves of Jᵀ u."""
+        return self.selection.take(self.inner.rmv(cotangent))
+
+    def dense(self) -> Float[Array, "k n"]:
+        """The trained columns as a matrix."""
+        return self.inner.dense()[:, self.selection.columns()]
+
+
+class AnyRows(AbstractRows):
+    """A Jacobian of a class that this library does not know, as a block with one row per point."""
+
+    inner: AbstractJacobian
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`."""
+        return self.inner.shape
+
+    @property
+    def outputs(self) -> int:
+        """One row belongs to each point."""
+        return 1
+
+    def gram(self) -> Float[Array, "k k"]:
+        """J Jᵀ."""
+        return self.inner.gram()
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """J φ."""
+        return self.inner.mv(tangent)
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Jᵀ u."""
+        return self.inner.rmv(cotangent)
+
+    def dense(self) -> Float[Array, "k n"]:
+        """J as a matrix."""
+        return self.inner.dense()
+
+
+def as_rows(jac: AbstractJacobian) -> AbstractRows:
+    """The Jacobian itself if it is a block of rows, else one wrapped as such."""
+    return jac if isinstance(jac, AbstractRows) else AnyRows(jac)
+
+
+def _real_type(jac: AbstractJacobian) -> Any:
+    leaves = [leaf for leaf in jax.tree.leaves(jac) if eqx.is_inexact_array(leaf)]
+    return jnp.finfo(jnp.result_type(*leaves)).dtype

@@ -14,19 +14,24 @@ from jaxtyping import Array, Float
 from .._checks import same_tree
 from .._contracts import Params
 from ..structure.compat import jit, shard_map
-from ._rows import AbstractRows, contract_leaves
-from ._structured import StructuredJacobian
+from ._kernel import Source, contract_leaves
+from ._rows import AbstractFactored, AbstractRows
+from ._selection import Selection
 
 
 class ShardedJacobian(AbstractRows):
-    """A structured Jacobian whose points are shared out over a mesh; made by `jac.shard(mesh)`.
+    """A Jacobian whose points are shared out over the devices of a mesh; made by `jac.shard(mesh)`.
 
     Each device keeps the factors of its own points. For the kernel they pass round the ring, half of the way:
     the other half of the blocks are transposes, sent back. `gram` and `mv` come out sharded by rows,
     `rmv` is summed over the devices. The result equals that of one device to rounding.
+
+    ```python
+    jac = sg.jacobian(model, params, points).shard(jax.make_mesh((jax.device_count(),), ("points",)))
+    ```
     """
 
-    inner: StructuredJacobian
+    inner: AbstractFactored
     mesh: Mesh = eqx.field(static=True)
 
     @property
@@ -36,7 +41,7 @@ class ShardedJacobian(AbstractRows):
 
     @property
     def outputs(self) -> int:
-        """Rows a point."""
+        """The number of rows that belong to one point."""
         return self.inner.outputs
 
     def gram(self) -> Float[Array, "k k"]:
@@ -45,7 +50,7 @@ class ShardedJacobian(AbstractRows):
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
         """J φ, sharded by rows."""
-        same_tree("tangent", tangent, self.inner.params, "the parameters")
+        same_tree("tangent", tangent, self._parameters(), "the parameters")
         return _mv(self, tangent)
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
@@ -56,21 +61,43 @@ class ShardedJacobian(AbstractRows):
         """J as a matrix, sharded by rows."""
         return _dense(self)
 
+    def _scale(self, weights: Float[Array, " k"]) -> AbstractRows:
+        return self._like(self.inner._scale(weights))
+
+    def _moved(self) -> AbstractRows:
+        return self._like(self.inner._moved())
+
+    def _meet(self, other: AbstractRows) -> Float[Array, "k q"]:
+        if isinstance(other, ShardedJacobian) and other.mesh == self.mesh:
+            return ring(self, other)
+        return jnp.matmul(self.dense(), other.dense().T, precision=lax.Precision.HIGHEST)
+
+    def _restrict(self, selection: Selection) -> AbstractRows:
+        return self._like(self.inner._restrict(selection))
+
+    def _parameters(self) -> Params:
+        return self.inner._parameters()
+
+    def _like(self, rows: AbstractRows) -> AbstractRows:
+        assert isinstance(rows, AbstractFactored), "rows with factors stay so when weighted or restricted"
+        return ShardedJacobian(rows, self.mesh)
+
     @property
     def _axis(self) -> str:
         return self.mesh.axis_names[0]
 
 
-def shard(jac: StructuredJacobian, mesh: Any) -> ShardedJacobian:
-    """Check the mesh and wrap."""
+def shard(jac: AbstractFactored, mesh: Any) -> ShardedJacobian:
+    """The same Jacobian with its points spread over a one-dimensional mesh, which must divide them evenly."""
     if not isinstance(mesh, Mesh):
         raise TypeError(f"`mesh` must be a jax.sharding.Mesh, got {type(mesh).__name__}.")
     if len(mesh.axis_names) != 1:
         raise ValueError(f"`mesh` must have one axis, over points; got {mesh.axis_names}.")
-    if jac.points % mesh.size:
+    points = jac.shape[0] // jac.outputs
+    if points % mesh.size:
         raise ValueError(
             f"`mesh` has {mesh.size} devices, of which the number of points must be a multiple; "
-            f"got {jac.points} points."
+            f"got {points} points."
         )
     # The collectives here are explicit, so the compiler may place arrays between them as it likes.
     return ShardedJacobian(jac, Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,)))
@@ -98,9 +125,9 @@ def ring(a: ShardedJacobian, b: ShardedJacobian | None = None) -> Float[Array, "
     axis, count = a._axis, a.mesh.size
     same = b is None
 
-    def local(mine: StructuredJacobian, others: Any) -> Float[Array, "k q"]:
-        rows = mine.source(mine.points, axis)
-        columns = rows if same else others.source(others.points, axis)
+    def local(mine: AbstractFactored, others: Any) -> Float[Array, "k q"]:
+        rows = _all_at_once(mine, axis)
+        columns = rows if same else _all_at_once(others, axis)
         held = rows.factors(0)
         passing = held if same else columns.factors(0)
         me, width = lax.axis_index(axis), columns.points * columns.outputs
@@ -121,6 +148,10 @@ def ring(a: ShardedJacobian, b: ShardedJacobian | None = None) -> Float[Array, "
     return _spread(a, lambda jac, parts: local(jac, rebuild(parts)), (arrays, _specs(b)), P(axis))
 
 
+def _all_at_once(share: AbstractFactored, axis: str) -> Source:
+    return share.source(share.shape[0] // share.outputs, axis)
+
+
 def _parts(jac: ShardedJacobian) -> tuple[Any, Callable]:
     """The arrays of a Jacobian, and the way back from a device's share of them."""
     arrays, static = eqx.partition(jac.inner, eqx.is_array)
@@ -131,13 +162,8 @@ def _parts(jac: ShardedJacobian) -> tuple[Any, Callable]:
 def _specs(jac: ShardedJacobian) -> list[Any]:
     """Points are sharded; parameters and what the function holds are not."""
     whole = jax.tree.map(lambda _: P(), jac.inner)
-    split = lambda tree: jax.tree.map(lambda _: P(jac._axis), tree)  # noqa: E731
-    spec = eqx.tree_at(
-        lambda j: (j.batch, j.weights),
-        whole,
-        (split(jac.inner.batch), split(jac.inner.weights)),
-        is_leaf=lambda x: x is None,
-    )
+    split = jax.tree.map(lambda _: P(jac._axis), jac.inner._per_point())
+    spec = eqx.tree_at(lambda j: j._per_point(), whole, split, is_leaf=lambda x: x is None)
     return jax.tree.leaves(spec, is_leaf=lambda x: isinstance(x, P))
 
 

@@ -1,5 +1,6 @@
 """The Jacobian of a batched function as an operator that keeps outer products, not rows."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +16,13 @@ from .._contracts import Batch, Params
 from ..structure import Full, Leaf, Outer, Plan, factors, make_plan, reverse_only
 from ..structure.compat import jit
 from ._explain import Explanation, Options, Sizes, choose_block, explain
-from ._rows import AbstractRows, Source, kernel
+from ._kernel import Source, kernel
+from ._rows import AbstractFactored, AbstractRows
+from ._selection import Selection
+from ._sharded import ShardedJacobian, shard
 
 
-class StructuredJacobian(AbstractRows):
+class StructuredJacobian(AbstractFactored):
     """The rows ∂f(θ, x_i)/∂θ of a function on a batch; made by `sg.jacobian`, which documents it."""
 
     params: Params
@@ -37,7 +41,7 @@ class StructuredJacobian(AbstractRows):
 
     @property
     def outputs(self) -> int:
-        """Rows a point."""
+        """The number of rows that belong to one point."""
         return int(np.prod(self.output[0], dtype=int)) * (2 if self.options.holomorphic else 1)
 
     @property
@@ -86,19 +90,6 @@ class StructuredJacobian(AbstractRows):
         """The outputs f(θ, x_i) themselves, one for each row."""
         return _values(self)
 
-    def move(self) -> "StructuredJacobian":
-        """The same rows less a common row, for a kernel that is going to be centred."""
-        return StructuredJacobian(
-            self.params,
-            self.batch,
-            self.weights,
-            self.fn_arrays,
-            self.fn_static,
-            self.output,
-            self.options,
-            shifted=True,
-        )
-
     @property
     def gram_dtype(self) -> Any:
         """The real type of the kernel."""
@@ -111,10 +102,11 @@ class StructuredJacobian(AbstractRows):
         name = self.options.factor_dtype
         return self.dtype if name is None else jnp.dtype(name)
 
-    def shard(self, mesh: Any) -> "AbstractRows":
-        """The same operator with its points spread over a one-dimensional `jax.sharding.Mesh`."""
-        from ._sharded import shard
+    def shard(self, mesh: Any) -> ShardedJacobian:
+        """The same operator with its points spread over a one-dimensional `jax.sharding.Mesh`.
 
+        The number of points must be a multiple of the number of devices.
+        """
         return shard(self, mesh)
 
     def gram_error(self, key: PRNGKeyArray, gram: Float[Array, "k k"] | None = None) -> Float[Array, ""]:
@@ -153,6 +145,27 @@ class StructuredJacobian(AbstractRows):
 
         return Source(self.points, self.outputs, block, of, self.gram_dtype)
 
+    def _scale(self, weights: Float[Array, " k"]) -> AbstractRows:
+        return self._with(weights=weights if self.weights is None else weights * self.weights)
+
+    def _moved(self) -> AbstractRows:
+        return self._with(shifted=True)
+
+    def _restrict(self, selection: Selection) -> AbstractRows:
+        frozen = PartlyFrozen(self._point_fn(), selection.frozen(self.params), selection)
+        arrays, static = split_function(frozen)
+        return self._with(params=selection.take(self.params), fn_arrays=arrays, fn_static=static)
+
+    def _parameters(self) -> Params:
+        return self.params
+
+    def _per_point(self) -> Any:
+        return self.batch, self.weights
+
+    def _with(self, **changes: Any) -> "StructuredJacobian":
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return StructuredJacobian(**(fields | changes))
+
     def _sizes(self) -> Sizes:
         complex_ = any(map(jnp.iscomplexobj, jax.tree.leaves(self.params)))
         factor_bytes = jnp.dtype(self.source_dtype).itemsize * (2 if complex_ else 1)
@@ -168,7 +181,7 @@ class StructuredJacobian(AbstractRows):
             )
             shape, dtype = self.output
             output = shape, _to_real_type(jnp.zeros((), dtype), self.options.factor_dtype).dtype
-            jac = StructuredJacobian(params, batch, weights, arrays, self.fn_static, output, self.options)
+            jac = self._with(params=params, batch=batch, weights=weights, fn_arrays=arrays, output=output)
         return jac.plan(), jac
 
     def _factors(self, plan: Plan, start: Any, size: int) -> list[Leaf]:
@@ -204,6 +217,18 @@ class StructuredJacobian(AbstractRows):
             return out if self.weights is None else out * self.weights.astype(out.dtype)
 
         return rows
+
+
+class PartlyFrozen(eqx.Module):
+    """`fn(params, x)` as a function of the trained leaves alone; the frozen ones are arrays it holds."""
+
+    fn: Callable
+    frozen: list[Array]
+    selection: Selection = eqx.field(static=True)
+
+    def __call__(self, params: Params, x: Any) -> Any:
+        """The output at one point."""
+        return self.fn(self.selection.merge(params, self.frozen), x)
 
 
 _ARRAY = "array"

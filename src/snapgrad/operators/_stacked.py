@@ -1,0 +1,97 @@
+"""Blocks of rows on the same parameters, one below the other, and the kernels between them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._contracts import AbstractJacobian, Params
+from ..structure.compat import jit
+from ._rows import AbstractRows, as_rows
+from ._selection import Selection
+
+
+class StackedJacobian(AbstractRows):
+    """Blocks of rows on the same parameters, one below the other; made by `sg.stack`."""
+
+    blocks: tuple[AbstractRows, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`."""
+        return sum(block.shape[0] for block in self.blocks), self.blocks[0].shape[1]
+
+    @property
+    def outputs(self) -> int:
+        """The number of rows that belong to one point if all blocks agree on it, else one."""
+        counts = {block.outputs for block in self.blocks}
+        return counts.pop() if len(counts) == 1 else 1
+
+    def gram(self) -> Float[Array, "k k"]:
+        """Kernels of the blocks on the diagonal, kernels between them off it."""
+        return _stacked_gram(self.blocks)
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """J φ."""
+        return jnp.concatenate([block.mv(tangent) for block in self.blocks])
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Jᵀ u."""
+        parts = [block.rmv(u) for block, u in zip(self.blocks, self._split(cotangent), strict=True)]
+        return jax.tree.map(lambda *leaves: sum(leaves[1:], start=leaves[0]), *parts)
+
+    def dense(self) -> Float[Array, "k n"]:
+        """J as a matrix."""
+        return jnp.concatenate([block.dense() for block in self.blocks])
+
+    def _split(self, rows: Float[Array, "k ..."]) -> list[Float[Array, "_ ..."]]:
+        edges = [sum(block.shape[0] for block in self.blocks[:i]) for i in range(1, len(self.blocks))]
+        return jnp.split(rows, edges)
+
+    def _scale(self, weights: Float[Array, " k"]) -> AbstractRows:
+        parts = zip(self.blocks, self._split(weights), strict=True)
+        return StackedJacobian(tuple(block._scale(w) for block, w in parts))
+
+    def _distribute(self, kernel: Callable[[AbstractRows], Float[Array, "_ q"]]) -> Float[Array, "k q"]:
+        return jnp.concatenate([block._distribute(kernel) for block in self.blocks])
+
+    def _restrict(self, selection: Selection) -> AbstractRows:
+        return StackedJacobian(tuple(block._restrict(selection) for block in self.blocks))
+
+    def _parameters(self) -> Params:
+        return self.blocks[0]._parameters()
+
+
+@jit  # as a whole, so that the factors of a block are computed once for all the kernels it takes part in
+def _stacked_gram(blocks: tuple[AbstractRows, ...]) -> Float[Array, "k k"]:
+    count = len(blocks)
+    grid: list[list[Any]] = [[None] * count for _ in range(count)]
+    for i, a in enumerate(blocks):
+        grid[i][i] = a.gram()
+        for j in range(i + 1, count):
+            grid[i][j] = a.cross(blocks[j])
+            grid[j][i] = grid[i][j].T
+    return jnp.block(grid)
+
+
+def stack(blocks: Any) -> StackedJacobian:
+    """Rows of several Jacobians on the same parameters, for example a PINN's interior and boundary.
+
+    ```python
+    jac = sg.stack([sg.jacobian(laplacian, params, interior).scale(w_in), sg.jacobian(u, params, edge)])
+    ```
+    """
+    blocks = tuple(blocks)
+    if not blocks:
+        raise ValueError("`blocks` must hold at least one Jacobian, got none.")
+    for i, block in enumerate(blocks):
+        if not isinstance(block, AbstractJacobian):
+            raise TypeError(f"`blocks[{i}]` must be a Jacobian, got {type(block).__name__}.")
+        if block.shape[1] != blocks[0].shape[1]:
+            raise ValueError(
+                f"`blocks[{i}]` must have {blocks[0].shape[1]} parameters like the block before it, "
+                f"got shape {block.shape}."
+            )
+    return StackedJacobian(tuple(map(as_rows, blocks)))

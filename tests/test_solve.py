@@ -8,7 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from snapgrad.linalg import gram, pinv_solve, psd_solve
+from snapgrad import DenseJacobian, Linearisation, Spring
+from snapgrad.linalg import gram, pinv_solve, psd_solve, random_subset
+from snapgrad.methods import pinv_apply
 
 SMALL = st.integers(-3, 3).map(float)
 
@@ -130,3 +132,51 @@ def test_zero_matrix(dtype):
     assert bool(jnp.all(psd_solve(K, b, 0.0) == 0))
     np.testing.assert_allclose(psd_solve(K, b, 0.5), 2 * b)
     assert bool(jnp.all(pinv_solve(jnp.zeros((3, 5), dtype), b, 0.0) == 0))
+
+
+def clustered(rng, count, clusters, n, spread):
+    """Rows in a few tight clusters: a gram matrix with about `clusters` eigenvalues far above the others."""
+    return rng.normal(size=(clusters, n))[rng.integers(0, clusters, count)] + spread * rng.normal(
+        size=(count, n)
+    )
+
+
+@pytest.mark.parametrize("solver", ["auto", "eigh"])
+@pytest.mark.parametrize("shape", [(20, 40), (40, 12)])
+def test_float32_step_is_within_its_conditioning(shape, solver):
+    """‖x₃₂ − x₆₄‖ ≤ C eps κ‖x₆₄‖ with κ of JJᵀ + λI, and never a longer step, however small λ is."""
+    rng = np.random.default_rng(0)
+    step = jax.jit(lambda J, b, lam: pinv_apply(DenseJacobian(J), b, lam, solver))
+    for spread in (1e-6, 1e-4, 1e-2):
+        J = jnp.asarray(clustered(rng, shape[0], 5, shape[1], spread), jnp.float32)
+        exact = np.asarray(J, float)
+        U, s, Vt = np.linalg.svd(exact, full_matrices=False)
+        for b in (rng.normal(size=shape[0]), exact @ rng.normal(size=shape[1])):
+            b = jnp.asarray(b, jnp.float32)
+            for lam in 10.0 ** np.arange(-4, -13, -2):
+                expected = Vt.T @ (s / (s**2 + lam) * (U.T @ np.asarray(b, float)))
+                x = step(J, b, jnp.asarray(lam))
+                condition = (s[0] ** 2 + lam) / (s[-1] ** 2 + lam)
+                size = np.linalg.norm(expected)
+                bound = 20 * float(jnp.finfo(jnp.float32).eps) * condition * size
+                assert np.linalg.norm(x - expected) <= bound
+                assert np.linalg.norm(x) <= 1.1 * size
+
+
+def test_float32_spring_with_tiny_damping_converges():
+    """A consistent system of nearly repeated rows, which used to run to infinity in float32."""
+    rng = np.random.default_rng(0)
+    A = jnp.asarray(clustered(rng, 60, 6, 20, 1e-4), jnp.float32)
+    b, method = A @ jnp.ones(20, jnp.float32), Spring(1e-10, 0.8)
+
+    def advance(carry, key):
+        x, state = carry
+        rows = random_subset(key, 60, 8)
+        lin = Linearisation(A[rows] @ x - b[rows], DenseJacobian(A[rows]))
+        direction, state = method.direction(lin, state)
+        return (x - 0.3 * direction, state), None
+
+    x = jnp.zeros(20, jnp.float32)
+    keys = jax.random.split(jax.random.key(1), 100)
+    (x, _), _ = jax.jit(lambda: jax.lax.scan(advance, (x, method.init(x)), keys))()
+    assert jnp.linalg.norm(A @ x - b) < 1e-3 * jnp.linalg.norm(b)

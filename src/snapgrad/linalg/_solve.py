@@ -43,7 +43,8 @@ def psd_solve(
       that λ alone bounds the condition number or, failing that, that the inverse of the matrix scaled
       to unit diagonal does; so rows of very different size do not count as dependent.
     - `"cholesky"`: never checks; not finite for a singular system.
-    - `"eigh"`: always eigenvalues, with a relative cut-off at λ = 0.
+    - `"eigh"`: always eigenvalues. At λ = 0 those below `rank_cutoff` count as zero. At λ > 0 they are kept
+      as long as w + λ is above the rounding of K; what lies below is noise, and is left out.
 
     Under `vmap` the costly branches run only if some member of the batch needs them.
     """
@@ -134,7 +135,8 @@ def _eliminate(A: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " 
 
 def _eigh_solve(K: Float[Array, "k k"], b: Float[Array, " k"], lam: Float[Array, ""]) -> Float[Array, " k"]:
     w, V, keep = psd_eigh(K)
-    keep = keep | (lam > 0)
+    # K is known to a few eps‖K‖ only: where w + λ is less than that, 1/(w + λ) would magnify rounding errors.
+    keep = keep | ((lam > 0) & (w + lam > rank_cutoff(1, K.dtype) * w.max()))
     inverse = jnp.where(keep, 1 / jnp.where(keep, w + lam, 1), 0)
     return V @ (inverse * (V.T @ b))
 

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from .._contracts import AbstractJacobian, Params
 from ..linalg import Solver, gram, pinv_solve, psd_eigh, psd_solve
+from ..operators import RealPairs, from_pairs, to_pairs
 
 
 def pinv_apply(
@@ -15,14 +16,20 @@ def pinv_apply(
     damping: Float[Array, ""],
     solver: Solver = "auto",
 ) -> Params:
-    """J^{+(λ)} u = Jᵀ(JJᵀ + λI)⁺u = (JᵀJ + λI)⁺Jᵀu, in whichever of the two spaces is smaller."""
+    """J^{+(λ)} u = Jᵀ(JJᵀ + λI)⁺u = (JᵀJ + λI)⁺Jᵀu, in whichever of the two spaces is smaller.
+
+    Complex parameters count as pairs of real ones; the result has the structure and types of the parameters.
+    """
     k, n = jacobian.shape
     if solver != "qr" and k <= n:
         return jacobian.rmv(psd_solve(jacobian.gram(), vector, damping, solver))
-    gradient, unravel = ravel_pytree(jacobian.rmv(vector))
+    rows = RealPairs(jacobian)
+    gradient, unravel = ravel_pytree(rows.rmv(vector))
     if solver == "qr":
-        return unravel(pinv_solve(jacobian.dense(), vector, damping).astype(gradient.dtype))
-    return unravel(psd_solve(gram(jacobian.dense().T), gradient, damping, solver))
+        solution = pinv_solve(rows.dense(), vector, damping).astype(gradient.dtype)
+    else:
+        solution = psd_solve(gram(rows.dense().T), gradient, damping, solver)
+    return from_pairs(unravel(solution))
 
 
 @jax.default_matmul_precision("highest")
@@ -33,25 +40,27 @@ def inverse_fisher_apply(
 
     With JJᵀ = V diag(w) Vᵀ, g splits into its part in the row space, where the inverse is 1/(w + λ),
     and the rest, where it is 1/λ (and 0 at λ = 0). Splitting avoids the cancellation of Woodbury's
-    formula for small λ.
+    formula for small λ. Complex parameters count as pairs of real ones.
     """
-    k, n = jacobian.shape
-    g, unravel = ravel_pytree(gradient)
+    rows = RealPairs(jacobian)
+    k, n = rows.shape
+    pairs = to_pairs(gradient)
+    g, unravel = ravel_pytree(pairs)
     if k > n:
-        return unravel(psd_solve(gram(jacobian.dense().T), g, damping, solver))
-    w, V, keep = psd_eigh(jacobian.gram())
+        return from_pairs(unravel(psd_solve(gram(rows.dense().T), g, damping, solver)))
+    w, V, keep = psd_eigh(rows.gram())
     lam = damping.astype(w.dtype)
 
     def coefficients(vector: Params) -> Float[Array, " k"]:
-        return jnp.where(keep, V.T @ jacobian.mv(vector) / jnp.where(keep, w, 1), 0)
+        return jnp.where(keep, V.T @ rows.mv(vector) / jnp.where(keep, w, 1), 0)
 
     def combine(values: Float[Array, " k"]) -> Float[Array, " n"]:
-        return ravel_pytree(jacobian.rmv(V @ values))[0]
+        return ravel_pytree(rows.rmv(V @ values))[0]
 
-    c = coefficients(gradient)
+    c = coefficients(pairs)
     rest = g - combine(c)
     correction = coefficients(unravel(rest))  # projecting twice leaves nothing but rounding
     c, rest = c + correction, rest - combine(correction)
     inside = combine(jnp.where(keep, c / jnp.where(keep, w + lam, 1), 0))
     outside = jnp.where(lam > 0, rest / jnp.where(lam > 0, lam, 1), 0)
-    return unravel(inside + outside)
+    return from_pairs(unravel(inside + outside))

@@ -11,7 +11,17 @@ from .._contracts import AbstractJacobian, Params
 
 
 class RealPairs(AbstractJacobian):
-    """The same rows, with each complex leaf of the parameters given as a tuple (Re, Im)."""
+    """The same rows, with each complex leaf of the parameters given as a pair (Re, Im) of real ones.
+
+    Trees without complex leaves stay as they are. Raveled, these pairs are in the order of the columns of
+    `dense()`, so that a solve in parameter space is one with a real matrix.
+
+    ```python
+    rows = RealPairs(sg.jacobian(sg.realify(log_psi), params, samples))
+    gradient, unravel = jax.flatten_util.ravel_pytree(rows.rmv(u))       # equals rows.dense().T @ u
+    from_pairs(unravel(gradient))                                        # complex again
+    ```
+    """
 
     inner: AbstractJacobian
 
@@ -25,11 +35,11 @@ class RealPairs(AbstractJacobian):
         return self.inner.gram()
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ."""
+        """J φ, for φ in pairs."""
         return self.inner.mv(from_pairs(tangent))
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ u."""
+        """Jᵀ u, in pairs."""
         return to_pairs(self.inner.rmv(cotangent))
 
     def dense(self) -> Float[Array, "k n"]:
@@ -38,7 +48,7 @@ class RealPairs(AbstractJacobian):
 
 
 class RealPair(tuple):
-    """(Re, Im) of one leaf; a type of its own, which no model uses."""
+    """(Re, Im) of one leaf; a type of its own, so that no tuple of a model is taken for one."""
 
     __slots__ = ()
 
@@ -49,12 +59,12 @@ jax.tree_util.register_pytree_node(
 
 
 def to_pairs(params: Params) -> Params:
-    """Each complex leaf as a `RealPair`."""
+    """The same tree with each complex leaf as a `RealPair` of its real and imaginary parts."""
     return jax.tree.map(lambda x: RealPair((x.real, x.imag)) if jnp.iscomplexobj(x) else x, params)
 
 
 def from_pairs(pairs: Params) -> Params:
-    """The inverse of `to_pairs`."""
+    """The inverse of `to_pairs`: the same tree with each `RealPair` as one complex leaf."""
 
     def join(x: Any) -> Array:
         return lax.complex(*x) if isinstance(x, RealPair) else x

@@ -430,8 +430,8 @@ def test_adam_on_a_problem_with_data():
 
 
 def test_study_writes_and_resumes(tmp_path):
-    from snapgrad.studies import ResultsError
-    from snapgrad.studies import pinn as study
+    from snapgrad.pinn import study
+    from snapgrad.reproduce import ResultsError
 
     lines = []
     size = {"hidden": (6,), "points": (20, 2), "out": tmp_path}

@@ -9,6 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "snapgrad"
 BASE = {"_contracts", "_checks", "_files"}
+PAGES = {"report", "reproduce"}
 MAY_IMPORT = {
     "_checks": set(),
     "_contracts": set(),
@@ -21,13 +22,14 @@ MAY_IMPORT = {
     "problems": BASE | {"linalg", "operators"},
     "theory": BASE | {"linalg", "sampling", "operators"},
     "training": BASE | {"methods", "sampling", "operators"},
-    "pinn": BASE | {"linalg", "structure", "operators", "sampling", "methods", "training"},
-    "netket": BASE | {"linalg", "operators", "methods", "training"},
     "report": {"_checks"},
-    "studies": BASE
+    "reproduce": BASE | {"report", "__version__"},
+    "pinn": BASE | {"linalg", "structure", "operators", "sampling", "methods", "training"} | PAGES,
+    "netket": BASE | {"linalg", "operators", "methods", "training"} | PAGES,
+    "figures": BASE
     | {"linalg", "operators", "sampling", "methods", "problems", "theory", "training", "pinn", "netket"}
-    | {"report", "__version__"},
-    "cli": BASE | {"studies", "problems", "training", "report"},
+    | PAGES,
+    "cli": BASE | {"problems", "theory", "pinn", "netket", "figures", "__version__"} | PAGES,
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

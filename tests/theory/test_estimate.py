@@ -1,15 +1,11 @@
 """The estimators of β and γ: against enumeration, for bias, coverage and width."""
 
-import io
-
 import jax
 import numpy as np
 import pytest
-from rich.console import Console
 
 from snapgrad import theory
 from snapgrad.sampling import SquaredVolume
-from snapgrad.studies import constants
 from snapgrad.theory import exact
 from snapgrad.theory._estimate import Draws, Interval, _largest, _Svs, _top, _Uniform
 from snapgrad.theory._moments import Tilted, in_folds, projector, second_moment, squared_projector
@@ -276,11 +272,8 @@ def test_rates_refuse_what_they_are_not_stated_for():
         theory.step_size("ngd", curvature=(2.0, 1.0))
 
 
-# The table and the picture of `snapgrad theory` ----------------------------------------------------------
-
-
-def test_table_of_a_named_spectrum():
-    rows = constants.theory_table([1, 2, 5], spectrum="flat", num_rows=40, num_params=8, rtol=0.5)
+def test_table_of_a_flat_spectrum():
+    rows = theory.table(np.linalg.qr(np.random.default_rng(0).normal(size=(40, 8)))[0], [1, 2, 5], rtol=0.5)
     for row in rows:
         k = row.sample_size
         assert row.alpha.estimate == pytest.approx(k / 8)
@@ -288,33 +281,5 @@ def test_table_of_a_named_spectrum():
         assert covers(row.sng, k / 8 / row.gamma.estimate)
         want = np.sqrt(row.alpha.estimate / row.beta.estimate) / row.gamma.estimate
         assert row.spring.estimate == pytest.approx(want) and covers(row.spring, want)
-    records = constants.as_records(rows)
-    assert [r["sample_size"] for r in records] == [1, 2, 5] and records[0]["gamma_low"] == pytest.approx(1)
-    text = io.StringIO()
-    Console(file=text, width=200).print(constants.render(rows))
-    assert "√(α/β)/γ" in text.getvalue() and " 0.625 " in text.getvalue()
-
-
-def test_picture_is_written_whole_and_reproducibly(tmp_path):
-    rows = constants.theory_table([1, 2], matrix=matrix())
-    for suffix, start in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
-        first, second = (constants.draw(rows, tmp_path / f"{name}{suffix}").read_bytes() for name in "ab")
-        assert first.startswith(start) and first == second
-    assert {path.name for path in tmp_path.iterdir()} == {"a.svg", "b.svg", "a.png", "b.png"}
-    with pytest.raises(ValueError, match="`path` must end in"):
-        constants.draw(rows, tmp_path / "a.gif")
-
-
-def test_matrix_files(tmp_path):
-    path = tmp_path / "J.npy"
-    np.save(path, matrix())
-    rows = constants.theory_table([2], matrix=path)
-    assert rows[0].gamma.estimate == pytest.approx(exact.constants(matrix(), sample_size=2).gamma)
-    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="`matrix` must be a readable"):
-        constants.load_matrix(path)
-    np.save(path, np.ones(3))
-    with pytest.raises(ValueError, match="`matrix` must hold one real matrix"):
-        constants.load_matrix(path)
     with pytest.raises(ValueError, match="`sample_sizes` must hold at least one"):
-        constants.theory_table([])
+        theory.table(np.eye(3), [])

@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 
+from ..reproduce import Claim, Data, Study
 from . import _proxy
-from ._study import Claim, Data, Study
 from .gaussian_proxy import FULL, make_panels
 
 _INFLATION = 100.0

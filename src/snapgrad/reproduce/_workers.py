@@ -9,15 +9,19 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ._store import ResultsError, save_panel
-from ._study import Size
+from ._study import Size, Study
+
+Load: TypeAlias = Callable[[str], Study]
+"""Makes a study from its name: a function of a module, so that it can be sent to another process."""
 
 
 class Job(NamedTuple):
     """A panel by name, so that it can be sent to another process."""
 
+    load: Load
     study: str
     size: Size
     seed: int
@@ -46,15 +50,14 @@ def settle_environment() -> None:
         os.environ.setdefault("NPROC", "4")
 
 
-def compute(job: Job, tick: Callable[[float], None]) -> None:
+def compute_panel(job: Job, tick: Callable[[float], None]) -> None:
     """Computes one panel here and stores it."""
     import jax
     import numpy as np
 
     from .. import __version__
-    from . import load
 
-    panel = next(p for p in load(job.study).panels(job.size, job.seed) if p.name == job.panel)
+    panel = next(p for p in job.load(job.study).panels(job.size, job.seed) if p.name == job.panel)
     start, cpu = time.perf_counter(), time.process_time()
     arrays = panel.compute(tick)
     about = {
@@ -117,7 +120,7 @@ def _serve(pipe: Connection, parent: int) -> None:
         except EOFError:
             return
         try:
-            compute(job, lambda fraction, job=job: pipe.send(Event("tick", job, fraction)))
+            compute_panel(job, lambda fraction, job=job: pipe.send(Event("tick", job, fraction)))
             pipe.send(Event("done", job))
         except ResultsError as error:
             pipe.send(Event("refused", job, text=str(error)))

@@ -18,14 +18,6 @@ def snapgrad(*args: str, cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
-def test_theory_tabulates_and_draws_a_matrix(tmp_path):
-    np.save(tmp_path / "J.npy", np.random.default_rng(0).normal(size=(12, 4)))
-    result = snapgrad("theory", "--matrix", "J.npy", "--k", "1,2", "--out", "c.svg", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "α" in result.stdout and "c.svg written" in result.stdout
-    assert (tmp_path / "c.svg").read_text().lstrip().startswith("<?xml")
-
-
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -196,17 +188,16 @@ def test_a_claim_that_fails_is_named_and_sets_the_exit_code(finished, tmp_path, 
     from typer.testing import CliRunner
 
     from snapgrad import cli
-    from snapgrad.studies import _reproduce
 
     out = tmp_path / "out"
     shutil.copytree(finished / "out", out)
-    real = _reproduce.finish
+    real = cli.reproduce.finish
 
     def judged(*args):
         entry = real(*args)
         return {**entry, "claims": [{**claim, "judged": True} for claim in entry["claims"]]}
 
-    monkeypatch.setattr(_reproduce, "finish", judged)
+    monkeypatch.setattr(cli.reproduce, "finish", judged)
     result = CliRunner().invoke(cli.app, [*QUICK, str(out)])
     assert result.exit_code == 1
     assert "claim failed in superlinear" in result.stdout

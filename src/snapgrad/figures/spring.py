@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from ..problems import spectrum_llq
-from ._rates import fitted_rate
-from ._study import Claim, Data, Panel, Size, Study, Tick
-from ._sweep import Instance, Run, diverged, sweep
+from ..reproduce import Claim, Data, Panel, Size, Study, Tick
+from ._fits import fitted_rate
+from ._sweep import Run, Trial, diverged, sweep
 from ._tuning import Evaluate, Point, Search
 
 FULL = {"num_rows": 1000, "num_params": 100, "steps": 10_000, "early": 1000, "runs": 3, "every": 10}
@@ -23,7 +23,7 @@ RANGES = (range(-30, 31), range(21))
 
 
 @cache
-def _instances(size: Size, seed: int) -> list[Instance]:
+def _trials(size: Size, seed: int) -> list[Trial]:
     settings = FULL if size == "full" else QUICK
     out = []
     for index in range(settings["runs"]):
@@ -31,7 +31,7 @@ def _instances(size: Size, seed: int) -> list[Instance]:
         problem = spectrum_llq(
             key_problem, "power:1", settings["num_rows"], settings["num_params"], hessian="linear"
         )
-        out.append(Instance(problem, key_run))
+        out.append(Trial(problem, key_run))
     return out
 
 
@@ -51,13 +51,13 @@ def _panels(size: Size, seed: int) -> list[Panel]:
 
 def _tune(size: Size, seed: int, k: int, tick: Tick) -> dict[str, np.ndarray]:
     """Both searches, for the whole length and for a tenth of it: optima, and every point seen."""
-    settings, instances = FULL if size == "full" else QUICK, _instances(size, seed)
+    settings, trials = FULL if size == "full" else QUICK, _trials(size, seed)
     out = {}
     for part, length in enumerate(LENGTHS):
-        evaluate = _evaluator(Run("spring", k, settings[length], settings["every"]), instances)
+        evaluate = _evaluator(Run("spring", k, settings[length], settings["every"]), trials)
         # From the paper's start: η = 1, and for SPRING μ = 0. SNG is SPRING without momentum.
         for name, start in (("sng", (0,)), ("spring", (0, 0))):
-            search = Search(evaluate, len(instances), RANGES[: len(start)])
+            search = Search(evaluate, len(trials), RANGES[: len(start)])
             optima = search.optima(start)
             points = sorted(search.scores)
             out |= {
@@ -72,7 +72,7 @@ def _tune(size: Size, seed: int, k: int, tick: Tick) -> dict[str, np.ndarray]:
     return out
 
 
-def _evaluator(one: Run, instances: Sequence[Instance]) -> Evaluate:
+def _evaluator(one: Run, trials: Sequence[Trial]) -> Evaluate:
     """Rates at points (i, j), η = 2^i and μ = 1 − 2^−j, in batches of one size: one compiled program."""
 
     def evaluate(points: Sequence[Point]) -> np.ndarray:
@@ -82,7 +82,7 @@ def _evaluator(one: Run, instances: Sequence[Instance]) -> Evaluate:
             chunk = exponents[start : start + _LANES]
             padded = chunk[np.minimum(np.arange(_LANES), len(chunk) - 1)]  # the last one repeated
             result = sweep(
-                one, instances, damping=0.0, step_size=2 ** padded[:, 0], momentum=1 - 2 ** -padded[:, 1]
+                one, trials, damping=0.0, step_size=2 ** padded[:, 0], momentum=1 - 2 ** -padded[:, 1]
             )
             steps = np.arange(result["error"].shape[-1]) * one.record_every
             rates = fitted_rate(steps, result["error"])

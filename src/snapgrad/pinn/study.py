@@ -13,8 +13,7 @@ import jax
 import numpy as np
 
 from .. import pinn, report
-from ._section import write_section
-from ._store import ResultsError, read_json, write_atomic, write_json
+from ..reproduce import ResultsError, read_json, write_atomic, write_json, write_section
 
 SAVE_EVERY = 20.0
 """Seconds between two checkpoints."""

@@ -1,16 +1,16 @@
 """Finished panels on disk: written whole or not at all, read back only if they are what was asked for."""
 
-import contextlib
 import csv
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from .. import _files
 
 
 class ResultsError(Exception):
@@ -24,22 +24,13 @@ def settings_hash(settings: Mapping[str, Any]) -> str:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Writes beside `path` and renames, so that a kill at any moment leaves the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """As `_files.write_atomic`, with a message for the user where the disk refuses."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        _files.write_atomic(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        reason = error.strerror or str(error)
         raise ResultsError(
-            f"cannot write {path}: {reason}. Free space or choose another folder with --out; "
-            f"finished panels are kept."
+            f"cannot write {path}: {error.strerror or error}. Free space or choose another folder with "
+            f"--out; finished panels are kept."
         ) from None
 
 

@@ -10,10 +10,10 @@ from jaxtyping import Array, Int, PRNGKeyArray, Scalar
 from .._contracts import AbstractProblem, Linearisation, Params
 from ..operators import jacobian
 from ..problems import DiscretePoisson
+from ..reproduce import Claim, Data, Panel, Size, Study
 from . import _proxy
 from ._proxy import ProxySettings, powers
-from ._study import Claim, Data, Panel, Size, Study
-from ._sweep import Instance
+from ._sweep import Trial
 
 FULL = ProxySettings(
     num_rows=100,
@@ -70,18 +70,16 @@ class StructuredPoisson(AbstractProblem):
         return self.problem.metrics(params)
 
 
-def _instances(size: Size, seed: int) -> Sequence[Instance]:
+def _trials(size: Size, seed: int) -> Sequence[Trial]:
     settings, width = (FULL, 50) if size == "full" else (QUICK, 8)
     problem = StructuredPoisson(DiscretePoisson(settings.num_rows, width))  # pyright: ignore[reportCallIssue]
-    return [
-        Instance(problem, jax.random.fold_in(jax.random.key(seed), index)) for index in range(settings.runs)
-    ]
+    return [Trial(problem, jax.random.fold_in(jax.random.key(seed), index)) for index in range(settings.runs)]
 
 
 def _panels(size: Size, seed: int) -> list[Panel]:
     return _proxy.panels(
         FULL if size == "full" else QUICK,
-        partial(_instances, size, seed),
+        partial(_trials, size, seed),
         {"study": "nn_proxy", "size": size, "seed": seed},
         {"uniform": 1.5, "svs": 10.0, "two-batch": 3.0},
     )

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import snapgrad as sg
-from snapgrad import report, studies
-from snapgrad.studies import _proxy, _rates, _sweep, _tuning, nn_proxy, spring, tail_averaging
-from snapgrad.studies._sweep import Instance, Run, sweep
+from snapgrad import figures, report
+from snapgrad.figures import _fits, _proxy, _sweep, _tuning, nn_proxy, spring, tail_averaging
+from snapgrad.figures._sweep import Run, Trial, sweep
+from snapgrad.reproduce import Claim, settings_hash
 
 KEY = jax.random.key(0)
 IN_PROCESS = ("alpha_gamma", "superlinear", "spring", "gaussian_proxy", "noise_floor")
-SLOW = tuple(name for name in studies.NAMES if name not in IN_PROCESS)
+SLOW = tuple(name for name in figures.NAMES if name not in IN_PROCESS)
 
 
 def draw(study, data):
@@ -25,7 +26,7 @@ def draw(study, data):
     "name", [*IN_PROCESS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_a_quick_study_runs_draws_and_checks(name):
-    study = studies.load(name)
+    study = figures.load(name)
     panels = study.panels("quick", 3)
     data = {panel.name: panel.compute(lambda fraction: None) for panel in panels}
     assert len(data) == len(panels) and study.name == name
@@ -36,15 +37,15 @@ def test_a_quick_study_runs_draws_and_checks(name):
     assert study.title and study.source and study.caption
 
 
-@pytest.mark.parametrize("name", studies.NAMES)
+@pytest.mark.parametrize("name", figures.NAMES)
 def test_settings_name_every_panel_apart(name):
     """Two panels, sizes or seeds never share a hash, and a plan is the same every time it is made."""
-    study = studies.load(name)
+    study = figures.load(name)
     hashes = []
     for size, seed in itertools.product(("quick", "full"), (0, 1)):
         panels = study.panels(size, seed)
         again = study.panels(size, seed)
-        hashes += [studies.settings_hash(panel.settings) for panel in panels]
+        hashes += [settings_hash(panel.settings) for panel in panels]
         assert [p.settings for p in panels] == [p.settings for p in again]
         assert all(panel.cost > 0 for panel in panels)
     assert len(set(hashes)) == len(hashes)
@@ -63,7 +64,7 @@ def test_the_network_study_uses_the_same_jacobian_by_outer_products():
 
 
 def test_a_network_panel_runs():
-    panel = next(p for p in studies.load("nn_proxy").panels("quick", 0) if p.name.startswith("svs"))
+    panel = next(p for p in figures.load("nn_proxy").panels("quick", 0) if p.name.startswith("svs"))
     arrays = panel.compute(lambda fraction: None)
     assert np.isfinite(_sweep.final_error(arrays)).all()
 
@@ -76,7 +77,7 @@ class TestSweep:
         keys = jax.random.split(KEY, 2)
         dampings, etas = [1e-3, 1e-1], [1.0, 0.5]
         one = Run("uniform", 3, 25, 25)
-        result = sweep(one, [Instance(self.problem, key) for key in keys], damping=dampings, step_size=etas)
+        result = sweep(one, [Trial(self.problem, key) for key in keys], damping=dampings, step_size=etas)
         for g, r in np.ndindex(2, 2):
             alone = sg.run(
                 self.problem,
@@ -92,7 +93,7 @@ class TestSweep:
 
     def test_a_diverged_run_stays_in_its_lane(self):
         one = Run("uniform", 3, 400, 400)
-        result = sweep(one, [Instance(self.problem, KEY)], damping=1e-3, step_size=[1.0, 1e4])
+        result = sweep(one, [Trial(self.problem, KEY)], damping=1e-3, step_size=[1.0, 1e4])
         final = _sweep.final_error(result)
         assert np.isinf(final[1, 0]) and np.isfinite(final[0, 0])
         assert result["rejected"][0, 0] == 0
@@ -123,7 +124,7 @@ class TestTuning:
     def test_diverged_points_never_win(self):
         one = Run("spring", 3, 50, 5)
         problem = sg.problems.spectrum_llq(KEY, "power:1", 20, 6, hessian="linear")
-        rates = spring._evaluator(one, [Instance(problem, KEY)])([(0, 0), (12, 0)])
+        rates = spring._evaluator(one, [Trial(problem, KEY)])([(0, 0), (12, 0)])
         assert np.isfinite(rates[0, 0]) and rates[1, 0] == -np.inf
 
 
@@ -131,19 +132,19 @@ class TestRates:
     def test_an_exponential_is_fitted_exactly_and_its_floor_left_out(self):
         steps = np.arange(0, 2000, 5)
         error = np.maximum(np.exp(-0.02 * steps), 1e-14)
-        np.testing.assert_allclose(_rates.fitted_rate(steps, error[None]), 0.04, rtol=1e-10)
+        np.testing.assert_allclose(_fits.fitted_rate(steps, error[None]), 0.04, rtol=1e-10)
 
     def test_what_is_not_finite_has_no_rate(self):
         error = np.array([1.0, 0.5, np.inf, 0.1])
-        assert _rates.fitted_rate(np.arange(4), error) == -np.inf
+        assert _fits.fitted_rate(np.arange(4), error) == -np.inf
 
     def test_slope(self):
         k = np.array([1, 2, 5, 10])
-        np.testing.assert_allclose(_rates.loglog_slope(k, 3.0 * k**2.5), 2.5)
+        np.testing.assert_allclose(_fits.loglog_slope(k, 3.0 * k**2.5), 2.5)
 
 
 def test_the_plug_in_is_the_mean_over_the_draws():
-    from snapgrad.studies import alpha_gamma
+    from snapgrad.figures import alpha_gamma
 
     J = np.random.default_rng(1).normal(size=(9, 4))
     inverse = alpha_gamma._inverse_preconditioner(J, 2)
@@ -174,7 +175,7 @@ def test_powers_are_written_as_powers(value, text):
 
 
 def test_claims_say_what_they_want():
-    claim = studies.Claim
+    claim = Claim
     assert claim("x", 1.0, low=0.5).passed and claim("x", 1.0, low=0.5).wanted == "≥ 0.5"
     assert not claim("x", float("nan"), low=0.5).passed
     assert claim("x", 1.0, high=0.5).wanted == "≤ 0.5" and not claim("x", 1.0, high=0.5).passed
@@ -184,4 +185,4 @@ def test_claims_say_what_they_want():
 
 def test_an_unknown_study_is_refused():
     with pytest.raises(ValueError, match="nn_proxy"):
-        studies.load("nope")
+        figures.load("nope")

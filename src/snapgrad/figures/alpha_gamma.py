@@ -10,9 +10,9 @@ from scipy.sparse.linalg import eigsh
 
 from .. import theory
 from ..problems import singular_values, spectrum_matrix
+from ..reproduce import Claim, Data, Panel, Size, Study, Tick
 from ..sampling import SquaredVolume
-from ._rates import loglog_slope
-from ._study import Claim, Data, Panel, Size, Study, Tick
+from ._fits import loglog_slope
 
 SIZES: dict[Size, dict[str, Any]] = {
     # The paper's sample counts; its γ at k = 1 is known to be 1.

@@ -1,4 +1,4 @@
-"""From names of studies to a folder of results: panels, pictures, tables, claims."""
+"""From studies to a folder of results: panels, pictures, tables, claims."""
 
 import fcntl
 import os
@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from .. import report
-from . import NAMES, load
-from ._pool import Event, Job, run_jobs
 from ._section import read_sections
 from ._store import ResultsError, load_panel, read_json, settings_hash, write_atomic, write_json, write_table
 from ._study import Panel, Size, Study
+from ._workers import Event, Job, Load, run_jobs
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,9 @@ class Plan:
     stored: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]]
 
 
-def plan(name: str, out: Path, size: Size, seed: int) -> Plan:
-    """What is there and what is not; a `ResultsError` if it is damaged or of other settings."""
-    study, folder = load(name), out / name
+def plan(study: Study, out: Path, size: Size, seed: int) -> Plan:
+    """Returns what is there and what is not; raises `ResultsError` if it is damaged or of other settings."""
+    folder = out / study.name
     panels = study.panels(size, seed)
     stored, missing = {}, []
     for panel in panels:
@@ -68,10 +67,13 @@ def claimed(out: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def compute(plans: Sequence[Plan], size: Size, seed: int, workers: int) -> Iterator[Event]:
-    """Computes what is missing, in the order of the studies, and yields what happens."""
+def compute(plans: Sequence[Plan], load: Load, size: Size, seed: int, workers: int) -> Iterator[Event]:
+    """Computes what is missing, in the order of the studies, and yields what happens.
+
+    `load` makes each study anew, by its name, in the processes that compute.
+    """
     jobs = [
-        Job(p.study.name, size, seed, panel.name, str(p.folder / "data"))
+        Job(load, p.study.name, size, seed, panel.name, str(p.folder / "data"))
         for p in plans
         for panel in p.missing
     ]
@@ -79,12 +81,12 @@ def compute(plans: Sequence[Plan], size: Size, seed: int, workers: int) -> Itera
         yield from run_jobs(jobs, workers)
 
 
-def finish(name: str, out: Path, size: Size, seed: int) -> dict[str, Any]:
+def finish(study: Study, out: Path, size: Size, seed: int) -> dict[str, Any]:
     """Draws, checks and describes a study whose panels are all stored; returns its description."""
-    done = plan(name, out, size, seed)
+    done, name = plan(study, out, size, seed), study.name
     if done.missing:
         raise ResultsError(f"{done.folder} lacks {done.missing[0].name}. Run `snapgrad reproduce {name}`.")
-    study, folder = done.study, done.folder
+    folder = done.folder
     data = {panel.name: done.stored[panel.name][0] for panel in done.panels}
     records = [done.stored[panel.name][1] for panel in done.panels]
     draws = [partial(_draw, plot, data) for plot in study.plots]
@@ -126,9 +128,9 @@ def finish(name: str, out: Path, size: Size, seed: int) -> dict[str, Any]:
     return {**description, "claims": claims}
 
 
-def write_report(out: Path) -> Path:
-    """Builds `report.html` from the studies and the trained models found in a folder."""
-    names = [name for name in NAMES if (out / name / "study.json").exists()]
+def write_report(out: Path, order: Sequence[str]) -> Path:
+    """Builds `report.html` from the trained models in a folder and the studies there that `order` names."""
+    names = [name for name in order if (out / name / "study.json").exists()]
     sections = read_sections(out)
     if not names and not sections:
         raise ResultsError(f"{out} holds no results. Run `snapgrad reproduce --out {out}` first.")

@@ -12,10 +12,10 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from .._contracts import AbstractSampler
 from ..methods import SNG
+from ..reproduce import Claim, Data, Panel, Size, Study, Tick
 from ..sampling import SquaredVolume, Uniform
 from ..training import TrainState, run
-from ._rates import loglog_slope
-from ._study import Claim, Data, Panel, Size, Study, Tick
+from ._fits import loglog_slope
 from .noise_floor import SIZES, largest_step, noisy_problem
 
 SEGMENTS: dict[Size, tuple[int, int]] = {"full": (64, 1000), "quick": (8, 20)}

@@ -26,7 +26,7 @@ class Hyper(NamedTuple):
     momentum: Float[Array, "..."]
 
 
-class Instance(NamedTuple):
+class Trial(NamedTuple):
     """A problem, the randomness of its run and, where its rows are fixed, their squared volume sampler."""
 
     problem: AbstractProblem
@@ -34,7 +34,7 @@ class Instance(NamedTuple):
     volume: SquaredVolume | None = None
 
 
-class Outcome(NamedTuple):
+class Trace(NamedTuple):
     """`error`: the relative error at each record; `rejected`: steps left out because they were not finite."""
 
     error: Float[Array, "..."]
@@ -49,9 +49,9 @@ class Run(eqx.Module):
     steps: int = eqx.field(static=True)
     record_every: int = eqx.field(static=True)
 
-    def __call__(self, hyper: Hyper, instance: Instance) -> Outcome:
+    def __call__(self, hyper: Hyper, trial: Trial) -> Trace:
         """Trains and returns the error."""
-        problem = instance.problem
+        problem = trial.problem
         if self.algorithm == "two-batch":
             method = TwoBatch(hyper.damping)
         elif self.algorithm.startswith("spring"):
@@ -61,48 +61,48 @@ class Run(eqx.Module):
         result = run(
             problem,
             method,
-            self._sampler(hyper, instance),
+            self._sampler(hyper, trial),
             optax.sgd(hyper.step_size),
             self.steps,
-            instance.key,
+            trial.key,
             record_every=self.record_every,
         )
-        return Outcome(result.history["relative_error"], result.rejected)
+        return Trace(result.history["relative_error"], result.rejected)
 
-    def _sampler(self, hyper: Hyper, instance: Instance) -> AbstractSampler:
-        rows = instance.problem.num_rows
+    def _sampler(self, hyper: Hyper, trial: Trial) -> AbstractSampler:
+        rows = trial.problem.num_rows
         assert rows is not None
         if not self.algorithm.endswith("svs"):
             uniform = Uniform(rows, self.sample_size)
             pair = TwoBatches(sampler=uniform)  # pyright: ignore[reportCallIssue]  # num_rows is a property
             return pair if self.algorithm == "two-batch" else uniform
-        if instance.volume is None:
+        if trial.volume is None:
             return AdaptiveSquaredVolume(rows, self.sample_size, hyper.damping)
-        return instance.volume.with_damping(hyper.damping)
+        return trial.volume.with_damping(hyper.damping)
 
 
 @eqx.filter_jit
-def _sweep(one: Run, grid: Hyper, runs: Instance) -> Outcome:
+def _sweep(one: Run, grid: Hyper, runs: Trial) -> Trace:
     # Runs inside, grid outside: batches, gathers and gram matrices do not depend on the grid and are shared.
     over_runs = eqx.filter_vmap(one, in_axes=(None, eqx.if_array(0)))
     axes: Any = jax.tree.map(lambda x: 0 if x.ndim else None, grid)
     return eqx.filter_vmap(over_runs, in_axes=(axes, None))(grid, runs)
 
 
-def sweep(one: Run, runs: Sequence[Instance], **grid: Any) -> dict[str, np.ndarray]:
+def sweep(one: Run, runs: Sequence[Trial], **grid: Any) -> dict[str, np.ndarray]:
     """All runs at all grid points: `error` [grid, runs, records] and `rejected` [grid, runs].
 
     `grid` gives `damping`, `step_size` and `momentum` (0 if not given): arrays of one length, or numbers.
     A number stays out of the batch, so that with one λ the factorisations are shared too.
     """
     points = Hyper(*(jnp.asarray(grid.get(name, 0.0), float) for name in Hyper._fields))
-    outcome = _sweep(one, points, stack(runs))
-    return {"error": np.asarray(outcome.error), "rejected": np.asarray(outcome.rejected)}
+    trace = _sweep(one, points, stack(runs))
+    return {"error": np.asarray(trace.error), "rejected": np.asarray(trace.rejected)}
 
 
-def stack(instances: Sequence[Any]) -> Any:
+def stack(trials: Sequence[Any]) -> Any:
     """Equal trees as one, with a leading axis on every array."""
-    return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_array(xs[0]) else xs[0], *instances)
+    return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_array(xs[0]) else xs[0], *trials)
 
 
 def diverged(error: np.ndarray, rejected: np.ndarray) -> np.ndarray:

@@ -18,8 +18,7 @@ from scipy.sparse.linalg import eigsh
 
 from .._checks import one_of, positive_int, real_scalar
 from ..report import BLUE, GREEN, ORANGE, Draw, render, standalone
-from ._section import write_section
-from ._store import write_atomic, write_json
+from ..reproduce import write_atomic, write_json, write_section
 
 Name: TypeAlias = Literal["tfim", "heisenberg", "j1j2"]
 Method: TypeAlias = Literal["spring", "sng", "sr"]
@@ -65,7 +64,7 @@ DEFAULTS: dict[Name, Training] = {
 
 
 @dataclass(frozen=True)
-class Point:
+class Iteration:
     """One iteration; `seconds` counts from the end of the first step, which compiles."""
 
     step: int
@@ -86,7 +85,7 @@ class Outcome:
     method: Method
     training: Training
     exact: float | None
-    history: tuple[Point, ...]
+    history: tuple[Iteration, ...]
     energy: float
     error: float
     variance: float
@@ -106,7 +105,7 @@ class Outcome:
         return None if self.exact is None else (self.energy - self.exact) / abs(self.exact)
 
 
-Live: TypeAlias = Callable[[Name, Method, Point], None]
+Live: TypeAlias = Callable[[Name, Method, Iteration], None]
 
 
 def tfim_energy(size: int, field: float) -> float:
@@ -154,7 +153,7 @@ def train(name: Name, method: Method, training: Training | None = None, live: Li
     hamiltonian = _hamiltonian(name, training)
     vstate = _state(name, training, hamiltonian.hilbert)
     driver = _driver(method, hamiltonian, vstate, training)
-    history: list[Point] = []
+    history: list[Iteration] = []
     clock, cpu = [time.perf_counter()], time.process_time()
 
     def note(step: int, data: dict[str, Any], driver: Any) -> bool:
@@ -164,7 +163,7 @@ def train(name: Name, method: Method, training: Training | None = None, live: Li
             float(np.real(x)) for x in (found.mean, found.error_of_mean, found.variance)
         )
         clock.append(time.perf_counter())
-        history.append(Point(int(step), clock[-1] - clock[1], energy, error, variance))
+        history.append(Iteration(int(step), clock[-1] - clock[1], energy, error, variance))
         if live is not None:
             live(name, method, history[-1])
         return True
@@ -242,7 +241,7 @@ def _driver(method: Method, hamiltonian: Any, vstate: Any, training: Training) -
     import netket as nk
     import optax
 
-    from ..netket import VMC
+    from ._driver import VMC
 
     first, last = training.damping
     damping = optax.exponential_decay(first, max(training.steps - 1, 1), last / first)
@@ -290,7 +289,7 @@ def run(
         for method in methods:
             task = bar.add_task(TITLES[method], total=training.steps, now="compiling")
 
-            def live(_: Name, __: Method, point: Point, task: Any = task) -> None:
+            def live(_: Name, __: Method, point: Iteration, task: Any = task) -> None:
                 bar.update(task, completed=point.step + 1, now=describe(point, training.size, exact))
 
             outcomes.append(train(name, method, training, live))
@@ -341,7 +340,7 @@ def _row(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def describe(point: Point, size: int, exact: float | None) -> str:
+def describe(point: Iteration, size: int, exact: float | None) -> str:
     """One iteration in a line."""
     text = f"E = {point.energy:.5f} ± {point.error:.5f}, σ² = {point.variance:.1e}"
     text += f", V-score {size * point.variance / point.energy**2:.1e}"

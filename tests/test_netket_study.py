@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import rich.console
 
-from snapgrad.studies import quantum
-
 pytest.importorskip("netket", reason="needs NetKet: pip install 'snapgrad[netket]'")
+
+from snapgrad.netket import study as quantum
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

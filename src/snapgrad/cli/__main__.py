@@ -1,0 +1,5 @@
+"""`python -m snapgrad.cli`."""
+
+from . import main
+
+main()

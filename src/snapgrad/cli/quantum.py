@@ -1,0 +1,58 @@
+"""`snapgrad quantum`: ground states of spin chains under NetKet."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..reproduce import claimed
+from ._shared import Out, Seed, StoppedError, UserError, console, write_page
+
+
+def command(
+    system: Annotated[str, typer.Argument(help="tfim, heisenberg or j1j2: a chain of spins.")],
+    size: Annotated[int | None, typer.Option(min=1, help="Sites of the chain.")] = None,
+    methods: Annotated[str, typer.Option(help="Of spring, sng and sr, with commas.")] = "spring,sng,sr",
+    samples: Annotated[int | None, typer.Option(min=1, help="Samples an iteration, k.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Iterations.")] = None,
+    step_size: Annotated[float | None, typer.Option(min=0.0, help="η.")] = None,
+    momentum: Annotated[float | None, typer.Option(min=0.0, help="μ of SPRING.")] = None,
+    damping: Annotated[float | None, typer.Option(min=0.0, help="λ, all along; default decreasing.")] = None,
+    alpha: Annotated[int | None, typer.Option(min=1, help="Hidden units a site.")] = None,
+    seed: Seed = 0,
+    out: Out = Path("results"),
+) -> None:
+    """Trains the ground state of a spin chain under NetKet: SPRING and SNG beside NetKet's own SR."""
+    if find_spec("netket") is None:
+        raise UserError("`snapgrad quantum` needs NetKet: pip install 'snapgrad[netket]'.")
+    from ..netket import study
+
+    chosen: Any = methods.split(",")
+    if system not in study.NAMES:
+        raise UserError(f"there is no system {system!r}: choose from {', '.join(study.NAMES)}.")
+    unknown = [name for name in chosen if name not in study.METHODS]
+    if unknown:
+        raise UserError(f"--methods must be of {', '.join(study.METHODS)}; got {unknown[0]!r}.")
+    given = {
+        "size": size,
+        "samples": samples,
+        "steps": steps,
+        "step_size": step_size,
+        "momentum": momentum,
+        "damping": None if damping is None else (damping, damping),
+        "alpha": alpha,
+        "seed": seed,
+    }
+    training = replace(study.DEFAULTS[system], **{k: v for k, v in given.items() if v is not None})
+    screen = console()
+    with claimed(out):
+        try:
+            study.run(system, training, methods=chosen, out=out, console=screen)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        except KeyboardInterrupt:
+            raise StoppedError("the methods that had ended are stored.") from None
+        page = write_page(out)
+    screen.print(f"{page} written")

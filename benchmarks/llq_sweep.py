@@ -51,7 +51,7 @@ def make_sweep():
     sampler = sg.sampling.Uniform(M, K)
 
     def one(lam, problem, key):
-        result = sg.run(problem, sg.SNG(lam), sampler, 1.0, STEPS, key, record_every=STEPS)
+        result = sg.run(problem, key, method=sg.SNG(lam), sampler=sampler, steps=STEPS, record_every=STEPS)
         return result.history["relative_error"][-1]
 
     over_dampings = jax.vmap(one, (0, None, None), out_axes=0)

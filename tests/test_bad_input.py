@@ -157,13 +157,17 @@ CASES = {
         ["num_rows", "3", "2"],
     ),
     "sampler and problem disagree": (
-        lambda: sg.run(PROBLEM, sg.SNG(), sg.sampling.Uniform(9, 2), 1.0, 3, KEY),
+        lambda: sg.run(PROBLEM, KEY, method=sg.SNG(), sampler=sg.sampling.Uniform(9, 2), steps=3),
         ValueError,
         ["sampler", "9", "4"],
     ),
-    "no steps": (lambda: sg.run(PROBLEM, sg.SNG(), UNIFORM, 1.0, 0, KEY), ValueError, ["steps", "0"]),
+    "no steps": (
+        lambda: sg.run(PROBLEM, KEY, method=sg.SNG(), sampler=UNIFORM, steps=0),
+        ValueError,
+        ["steps", "0"],
+    ),
     "integer start": (
-        lambda: sg.run(PROBLEM, sg.SNG(), UNIFORM, 1.0, 3, KEY, params=jnp.ones(4, int)),
+        lambda: sg.run(PROBLEM, KEY, method=sg.SNG(), sampler=UNIFORM, steps=3, params=jnp.ones(4, int)),
         TypeError,
         ["params", "int"],
     ),

@@ -141,7 +141,7 @@ def test_range_containment():
     J, b, _ = instance(7, 10, 30)
     problem = sg.problems.LeastQuadratics(J, rhs=b)
     method, sampler = sg.Spring(1e-3, 0.5), sg.sampling.Uniform(10, sample_size=3)
-    theta = sg.run(problem, method, sampler, 0.5, 20, jax.random.key(0)).params
+    theta = sg.run(problem, jax.random.key(0), method=method, sampler=sampler, optimizer=0.5, steps=20).params
     assert jnp.linalg.norm(theta) > 0.1
     outside = theta - np.linalg.pinv(J) @ (J @ theta)
     assert jnp.linalg.norm(outside) < 1e-12 * jnp.linalg.norm(theta)

@@ -16,7 +16,6 @@ from scipy.integrate import quad
 import snapgrad as sg
 from snapgrad import pinn
 from snapgrad.pinn._references import allen_cahn_grid, burgers_grid
-from snapgrad.pinn._solve import counts
 
 KEY = jax.random.key(0)
 NET = pinn.MLP([3, 5, 4, 1])
@@ -312,7 +311,7 @@ def test_any_equinox_module_and_advice():
     network = pinn.Equinox(lambda key: eqx.nn.MLP(2, "scalar", 6, 1, jnp.tanh, key=key))
     problem = small_problem(network=network)
     params = problem.init(KEY)
-    assert counts(problem, params) == (15, 25)
+    assert problem.counts(params) == (15, 25)
     assert problem.linearise(params, problem.draw(KEY)).jacobian.shape == (15, 25)
     assert "twice as many rows" in pinn.advice(problem)
     assert "enough" in pinn.advice(pinn.zoo("poisson-2d"))
@@ -423,8 +422,9 @@ def test_adam_on_a_problem_with_data():
     x = np.linspace(0, 1, 9)[:, None]
     block = pinn.Block("data", lambda u, row: u(row[0]) - row[1], pinn.Points((x, np.sin(x[:, 0]))), points=5)
     problem = pinn.PINN(pinn.MLP([1, 5, 1]), [block], exact=(x, np.sin(x[:, 0])))
+    sampler, adam = pinn.Collocation(problem), optax.adam(1e-2)
     result = sg.run(
-        problem, sg.SGD(), pinn.Collocation(problem), optax.adam(1e-2), 200, KEY, record_every=100
+        problem, KEY, method=sg.SGD(), sampler=sampler, optimizer=adam, steps=200, record_every=100
     )
     assert result.history["relative_l2"][-1] < 0.5 * result.history["relative_l2"][0]
 
@@ -440,11 +440,13 @@ def test_study_writes_and_resumes(tmp_path):
     records = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records] == [0, 25] and len(lines) == 2
     assert all(path.exists() for path in done["files"]) and "error" in lines[0]
-    more = study.train("poisson-1d", steps=25, resume=True, **size)
+    more = study.train("poisson-1d", steps=50, resume=True, **size)
     assert more["step"] == 50
     whole = study.train("poisson-1d", steps=50, **{**size, "out": tmp_path / "other"})
     assert whole["relative_l2"] == more["relative_l2"]
-    with pytest.raises(ResultsError, match="another sizes"):
+    with pytest.raises(ResultsError, match="holds a run already"):
+        study.train("poisson-1d", steps=1, **size)
+    with pytest.raises(ValueError, match="another problem"):
         study.train("poisson-1d", steps=1, resume=True, **{**size, "hidden": (7,)})
     with pytest.raises(ResultsError, match="no checkpoint"):
         study.train("poisson-1d", steps=1, resume=True, method="adam", **size)

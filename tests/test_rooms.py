@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "methods": BASE | {"linalg", "operators"},
     "problems": BASE | {"linalg", "operators"},
     "theory": BASE | {"linalg", "sampling", "operators"},
-    "training": BASE | {"methods", "sampling", "operators"},
+    "training": BASE | {"methods", "problems", "sampling", "operators"},
     "report": {"_checks"},
     "reproduce": BASE | {"report", "__version__"},
     "pinn": BASE | {"linalg", "structure", "operators", "sampling", "methods", "training"} | PAGES,

@@ -13,10 +13,14 @@ PROBLEM = sg.problems.gaussian_llq(KEY, 60, 12)
 SAMPLER = sg.sampling.Uniform(60, 5)
 
 
+def run(method, optimizer, steps, *, problem=PROBLEM, sampler=SAMPLER, **options):
+    return sg.run(problem, KEY, method=method, sampler=sampler, optimizer=optimizer, steps=steps, **options)
+
+
 def test_the_loop_is_the_method():
     """Against the same iteration written out with optax by hand."""
     method = sg.Spring(1e-3, 0.5)
-    result = sg.run(PROBLEM, method, SAMPLER, optax.sgd(0.3), 7, KEY, record_every=3)
+    result = run(method, optax.sgd(0.3), 7, record_every=3)
     assert result.history["step"].tolist() == [0, 3, 6, 7]
     _, key_loop = jax.random.split(KEY)
     params, tx = jnp.zeros(12), sg.as_optax(method, 0.3)
@@ -37,7 +41,15 @@ def test_sweep_is_one_vmap():
     keys = jax.random.split(KEY, 3)
 
     def one(lam, eta, key):
-        return sg.run(PROBLEM, sg.Spring(lam, 0.2), SAMPLER, optax.sgd(eta), 20, key, record_every=20)
+        return sg.run(
+            PROBLEM,
+            key,
+            method=sg.Spring(lam, 0.2),
+            sampler=SAMPLER,
+            optimizer=optax.sgd(eta),
+            steps=20,
+            record_every=20,
+        )
 
     sweep = jax.jit(jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None)))(lams, etas, keys)
     assert sweep.history["relative_error"].shape == (2, 3, 2)
@@ -47,10 +59,10 @@ def test_sweep_is_one_vmap():
 
 def test_two_batches_and_ngd_and_sgd():
     pair = sg.sampling.TwoBatches(SAMPLER)
-    assert sg.run(PROBLEM, sg.TwoBatch(1.0), pair, 1.0, 5, KEY).history["relative_error"][-1] < 1
-    ngd = sg.run(PROBLEM, sg.SNG(0.0), sg.sampling.AllRows(60), 1.0, 60, KEY)
+    assert run(sg.TwoBatch(1.0), 1.0, 5, sampler=pair).history["relative_error"][-1] < 1
+    ngd = run(sg.SNG(0.0), 1.0, 60, sampler=sg.sampling.AllRows(60))
     assert ngd.history["relative_error"][-1] < 0.2
-    sgd = sg.run(PROBLEM, sg.SGD(), SAMPLER, 0.5, 30, KEY)
+    sgd = run(sg.SGD(), 0.5, 30)
     assert sgd.history["relative_error"][-1] < 1
 
 
@@ -90,7 +102,7 @@ class Spoiled(sg.AbstractProblem):
 
 
 def test_non_finite_steps_are_left_out_and_counted():
-    result = sg.run(Spoiled(PROBLEM), sg.Spring(1e-3, 0.5), SAMPLER, optax.adam(0.1), 40, KEY)
+    result = run(sg.Spring(1e-3, 0.5), optax.adam(0.1), 40, problem=Spoiled(PROBLEM))
     _, key_loop = jax.random.split(KEY)
     rows = jnp.stack([SAMPLER.sample(jax.random.fold_in(key_loop, t)) for t in range(40)])
     hit = np.asarray(jnp.any(rows == 0, axis=1))
@@ -103,21 +115,21 @@ def test_non_finite_steps_are_left_out_and_counted():
 
 
 def test_divergence_ends_in_refused_steps_not_in_nan():
-    result = sg.run(PROBLEM, sg.SGD(), SAMPLER, 1e200, 20, KEY)
+    result = run(sg.SGD(), 1e200, 20)
     assert int(result.rejected) > 0 and bool(jnp.all(jnp.isfinite(result.params)))
 
 
 def test_going_on_is_bit_identical():
     method = sg.Spring(1e-3, 0.5)
-    whole = sg.run(PROBLEM, method, SAMPLER, optax.adam(0.1), 20, KEY)
-    half = sg.run(PROBLEM, method, SAMPLER, optax.adam(0.1), 11, KEY)
-    rest = sg.run(PROBLEM, method, SAMPLER, optax.adam(0.1), 9, KEY, state=half.state)
+    whole = run(method, optax.adam(0.1), 20)
+    half = run(method, optax.adam(0.1), 11)
+    rest = run(method, optax.adam(0.1), 9, state=half.state)
     assert eqx.tree_equal(whole.state, rest.state)
 
 
 def test_poisson_network_trains():
     problem = sg.problems.DiscretePoisson(num_rows=30, width=16)
     sampler = sg.sampling.Uniform(30, 10)
-    result = sg.run(problem, sg.SNG(1e-2), sampler, 2.0**-6, 300, KEY, record_every=300)
+    result = run(sg.SNG(1e-2), 2.0**-6, 300, problem=problem, sampler=sampler, record_every=300)
     first, last = result.history["relative_error"]
     assert last < 0.3 * first and int(result.rejected) == 0

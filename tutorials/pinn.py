@@ -48,7 +48,9 @@ def main(steps: int = 300) -> pinn.Solution:
 
     # What trained it is an ordinary method: here for 20 more steps, by hand, in the library's own loop.
     sampler = pinn.Collocation(problem, refresh_every=None)
-    result = sg.run(problem, sg.Auto(), sampler, 1.0, 20, jax.random.key(1), params=solution.params)
+    result = sg.run(
+        problem, jax.random.key(1), method=sg.Auto(), sampler=sampler, steps=20, params=solution.params
+    )
     print(f"and {float(result.history['relative_l2'][-1]):.1e} after 20 more on other points")
     return solution
 

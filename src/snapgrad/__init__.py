@@ -12,18 +12,24 @@ from ._contracts import AbstractProblem as AbstractProblem
 from ._contracts import AbstractSampler as AbstractSampler
 from ._contracts import Linearisation as Linearisation
 from ._contracts import Pair as Pair
+from ._contracts import Result as Result
 from .methods import SGD as SGD
 from .methods import SNG as SNG
 from .methods import Auto as Auto
 from .methods import Spring as Spring
 from .methods import TwoBatch as TwoBatch
-from .methods import as_optax as as_optax
 from .methods import kaczmarz as kaczmarz
 from .operators import DenseJacobian as DenseJacobian
 from .operators import jacobian as jacobian
 from .operators import linearise as linearise
 from .operators import realify as realify
 from .operators import stack as stack
+from .problems import LeastSquares as LeastSquares
+from .training import as_optax as as_optax
+from .training import fit as fit
+from .training import least_squares as least_squares
+from .training import load as load
 from .training import run as run
+from .training import save as save
 
 __version__ = "0.1.0"

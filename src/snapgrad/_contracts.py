@@ -233,15 +233,17 @@ class Result(eqx.Module):
     It is a pytree, so it may leave a `jit` or a `vmap`; of several runs, `reason` is an array of words.
 
     ```python
-    result = sg.run(problem, sg.SNG(1e-3), sampler, 0.5, 100, jax.random.key(0))
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 40, 5)
+    sampler = sg.sampling.Uniform(40, sample_size=3)
+    result = sg.run(problem, jax.random.key(0), method=sg.SNG(1e-3), sampler=sampler, steps=100)
     result.params, result.history["relative_error"][-1], result.reason
     ```
     """
 
     params: Params
     history: dict[str, Any]
-    code: Int[Array, "..."] | int  # index into REASONS, which a compiled loop can return
-    rejected: Int[Array, "..."] | int
+    code: Int[Array, "..."]  # index into REASONS, which a compiled loop can return
+    rejected: Int[Array, "..."]
     state: State
 
     @property

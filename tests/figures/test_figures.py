@@ -81,11 +81,11 @@ class TestSweep:
         for g, r in np.ndindex(2, 2):
             alone = sg.run(
                 self.problem,
-                sg.SNG(dampings[g]),
-                sg.sampling.Uniform(30, 3),
-                etas[g],
-                25,
                 keys[r],
+                method=sg.SNG(dampings[g]),
+                sampler=sg.sampling.Uniform(30, 3),
+                optimizer=etas[g],
+                steps=25,
                 record_every=25,
             )
             error = alone.history["relative_error"][-1]

@@ -60,11 +60,11 @@ class Run(eqx.Module):
             method = SNG(hyper.damping)
         result = run(
             problem,
-            method,
-            self._sampler(hyper, trial),
-            optax.sgd(hyper.step_size),
-            self.steps,
             trial.key,
+            method=method,
+            sampler=self._sampler(hyper, trial),
+            optimizer=optax.sgd(hyper.step_size),
+            steps=self.steps,
             record_every=self.record_every,
         )
         return Trace(result.history["relative_error"], result.rejected)

@@ -76,7 +76,16 @@ def _iterates(size: Size, seed: int, sampling: str, tick: Tick) -> dict[str, np.
     @eqx.filter_jit
     def advance(sampler: AbstractSampler, keys: Key[Array, " runs"], state: TrainState | None) -> TrainState:
         def one(key: PRNGKeyArray, state: TrainState | None) -> TrainState:
-            result = run(problem, SNG(0.0), sampler, optimizer, length, key, state=state, record_every=length)
+            result = run(
+                problem,
+                key,
+                method=SNG(0.0),
+                sampler=sampler,
+                optimizer=optimizer,
+                steps=length,
+                state=state,
+                record_every=length,
+            )
             return result.state
 
         return eqx.filter_vmap(one, in_axes=(0, eqx.if_array(0)))(keys, state)

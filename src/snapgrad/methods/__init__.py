@@ -8,8 +8,6 @@ from ._kaczmarz import accelerated_step as accelerated_step
 from ._kaczmarz import kaczmarz as kaczmarz
 from ._kaczmarz import kaczmarz_step as kaczmarz_step
 from ._kaczmarz import nesterov_step as nesterov_step
-from ._optax import MethodState as MethodState
-from ._optax import as_optax as as_optax
 from ._pinv import inverse_fisher_apply as inverse_fisher_apply
 from ._pinv import pinv_apply as pinv_apply
 from ._sgd import SGD as SGD

@@ -86,7 +86,7 @@ class Auto(AbstractMethod):
 
     ```python
     method = sg.Auto()
-    result = sg.run(problem, method, sampler, 1.0, steps, key)
+    result = sg.run(problem, key, method=method, sampler=sampler, steps=steps)
     result.state.method.damping, result.state.method.gain
     ```
     """

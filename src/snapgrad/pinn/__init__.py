@@ -1,9 +1,11 @@
 """Physics-informed networks: any PDE from residual blocks on domains, trained without tuning."""
 
+from ._adaptive import ResidualAdaptive as ResidualAdaptive
 from ._baselines import LBFGS as LBFGS
 from ._baselines import METHODS as METHODS
 from ._baselines import LineSearch as LineSearch
 from ._baselines import setting as setting
+from ._blocks import Block as Block
 from ._domains import AbstractDomain as AbstractDomain
 from ._domains import Ball as Ball
 from ._domains import Box as Box
@@ -21,12 +23,9 @@ from ._operators import gradient as gradient
 from ._operators import laplacian as laplacian
 from ._operators import time_derivative as time_derivative
 from ._problem import PINN as PINN
-from ._problem import Block as Block
 from ._sampling import Collocation as Collocation
-from ._sampling import ResidualAdaptive as ResidualAdaptive
 from ._solve import Solution as Solution
 from ._solve import advice as advice
 from ._solve import solve as solve
-from ._solve import start as start
 from ._zoo import NAMES as NAMES
 from ._zoo import zoo as zoo

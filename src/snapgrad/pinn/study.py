@@ -1,22 +1,18 @@
 """`snapgrad pinn NAME`: train a PINN of the zoo, watch it, and draw what it found."""
 
-import io
 import json
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from .. import pinn, report
-from ..reproduce import ResultsError, read_json, write_atomic, write_json, write_section
+from ..reproduce import ResultsError, write_atomic, write_section
+from ..training import CHECKPOINT
 
-SAVE_EVERY = 20.0
-"""Seconds between two checkpoints."""
 GRID = 101
 """Points a side of the pictures."""
 _COLOURS = {
@@ -53,7 +49,8 @@ def train(
     - `seed`: of weights and points.
     - `out`: the results folder; each method and seed has a folder of its own below it.
     - `hidden`, `points`: other sizes than the problem's own.
-    - `resume`: go on from the checkpoint in that folder.
+    - `resume`: go on from the checkpoint in that folder; `steps` and `seconds` count from the very first
+      step.
     - `show`: is called with a line of progress at each record.
 
     Returns the last record with the paths that were written. An interruption leaves a checkpoint. Raises
@@ -62,34 +59,35 @@ def train(
     problem = pinn.zoo(name, hidden=hidden, points=points)
     chosen = pinn.setting(method, problem)._asdict()
     folder = out / "pinn" / name / f"{method}-{seed}"
-    about = {"problem": name, "method": method, "seed": seed, "sizes": _sizes(problem)}
-    key = jax.random.key(seed)
-    state, before = _load(folder, about, problem, chosen, key) if resume else (None, [])
-    records, offset, saved = list(before), before[-1]["seconds"] if before else 0.0, time.monotonic()
-    latest = state
+    _check_folder(folder)
+    there = (folder / CHECKPOINT).exists()
+    if resume and not there:
+        raise ResultsError(f"{folder} holds no checkpoint to resume from. Run without --resume first.")
+    if there and not resume:
+        raise ResultsError(
+            f"{folder} holds a run already. Add --resume to go on from its checkpoint, choose another folder "
+            f"with --out, or delete that one."
+        )
 
     def watch(record: dict[str, float], state: Any) -> None:
-        nonlocal saved, latest
-        latest = latest if state is None else state
-        if state is None or not (before and record["step"] <= before[-1]["step"]):
-            records.append({**record, "seconds": record["seconds"] + offset})
+        del state
         if show is not None:
-            show(line(records[-1]))
-        if state is not None and time.monotonic() - saved > SAVE_EVERY:
-            _save(folder, about, records, state)
-            saved = time.monotonic()
+            show(line(record))
 
-    _check_folder(folder)
-    try:
-        solution = pinn.solve(
-            problem, key, steps=steps, seconds=seconds, state=state, callback=watch, **chosen
-        )
-    except KeyboardInterrupt:
-        if latest is not None:
-            _save(folder, about, records, latest)
-        raise
-    _save(folder, about, records, solution.state)
-    files = [folder / "metrics.jsonl", folder / "checkpoint.eqx"]
+    solution = pinn.solve(
+        problem,
+        jax.random.key(seed),
+        steps=steps,
+        seconds=seconds,
+        callback=watch,
+        checkpoint=folder,
+        resume=resume,
+        **chosen,
+    )
+    records = _records(solution.history)
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    write_atomic(folder / "metrics.jsonl", text.encode())
+    files = [folder / "metrics.jsonl", folder / CHECKPOINT]
     parts = _pictures(problem, solution)
     if parts:
         write_atomic(folder / "solution.svg", report.standalone(report.render(parts, "solution")).encode())
@@ -146,41 +144,12 @@ def line(record: dict[str, float]) -> str:
     return "  ".join(words)
 
 
-def _sizes(problem: pinn.PINN) -> dict[str, Any]:
-    params = jax.eval_shape(lambda key: problem.init(key), jax.random.key(0))
-    shapes = [list(leaf.shape) for leaf in jax.tree.leaves(params)]
-    return {"parameters": shapes, "points": {block.name: block.points for block in problem.blocks}}
-
-
-def _save(folder: Path, about: dict[str, Any], records: list[dict[str, float]], state: Any) -> None:
-    """Metrics and state; the description comes last, so that it vouches for the others."""
-    text = "".join(json.dumps(record) + "\n" for record in records)
-    write_atomic(folder / "metrics.jsonl", text.encode())
-    leaves = io.BytesIO()
-    eqx.tree_serialise_leaves(leaves, state)
-    write_atomic(folder / "checkpoint.eqx", leaves.getvalue())
-    write_json(folder / "run.json", {**about, "step": int(state.step)})
-
-
-def _load(
-    folder: Path, about: dict[str, Any], problem: pinn.PINN, chosen: dict[str, Any], key: Any
-) -> tuple[Any, list[dict[str, float]]]:
-    """The state and the records of the run in a folder."""
-    if not (folder / "run.json").exists():
-        raise ResultsError(f"{folder} holds no checkpoint to resume from. Run without --resume first.")
-    stored = read_json(folder / "run.json")
-    different = [name for name, value in about.items() if stored.get(name) != value]
-    if different:
-        raise ResultsError(
-            f"{folder} holds a run with another {different[0]}. Choose another folder with --out."
-        )
-    like = pinn.start(problem, key, **chosen)
-    try:
-        state = eqx.tree_deserialise_leaves(folder / "checkpoint.eqx", like)
-        records = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
-    except (OSError, RuntimeError, ValueError):
-        raise ResultsError(f"{folder} is damaged. Delete it and run again.") from None
-    return state, [record for record in records if record["step"] <= stored["step"]]
+def _records(history: dict[str, np.ndarray]) -> list[dict[str, float]]:
+    """The history record by record, without what was not measured."""
+    rows = [
+        dict(zip(history, map(float, values), strict=True)) for values in zip(*history.values(), strict=True)
+    ]
+    return [{name: value for name, value in row.items() if not np.isnan(value)} for row in rows]
 
 
 def _pictures(problem: pinn.PINN, solution: pinn.Solution) -> list[report.Draw]:

@@ -67,9 +67,11 @@ class LeastQuadratics(AbstractProblem):
         return jnp.zeros_like(self.solution)
 
     def linearise(self, params: Float[Array, " n"], batch: Int[Array, " k"]) -> Linearisation:
-        """r_S = (HJθ − b)_S and J_S."""
-        residual = self.hessian_jacobian[batch] @ params - self.rhs[batch]
-        return Linearisation(residual, DenseJacobian(self.jacobian[batch]))
+        """r_S = (HJθ − b)_S and J_S; a trial step knows r_S after it."""
+        rows = self.hessian_jacobian[batch]
+        residual = rows @ params - self.rhs[batch]
+        after = jax.tree_util.Partial(_residual_after, rows, residual)
+        return Linearisation(residual, DenseJacobian(self.jacobian[batch]), after)
 
     def metrics(self, params: Float[Array, " n"]) -> dict[str, Scalar]:
         """`relative_error`: ‖θ − θ*‖/‖θ*‖."""
@@ -80,6 +82,12 @@ class LeastQuadratics(AbstractProblem):
         """½vᵀHv − vᵀb, which is zero at θ = 0."""
         v = self.jacobian @ params
         return v @ (self.hessian_jacobian @ params) / 2 - v @ self.rhs
+
+
+def _residual_after(
+    rows: Float[Array, "k n"], residual: Float[Array, " k"], step: Float[Array, " n"]
+) -> Float[Array, " k"]:
+    return residual - rows @ step
 
 
 def _positive_definite(name: str, value: Any, size: int) -> Float[Array, "m m"]:

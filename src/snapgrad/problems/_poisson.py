@@ -84,10 +84,14 @@ class DiscretePoisson(AbstractProblem):
 
     def linearise(self, params: Params, batch: Int[Array, " k"]) -> Linearisation:
         """r_S = (Hv − b)_S from v at S and its neighbours only; J_S by automatic differentiation."""
-        values = jax.vmap(self.network, (None, 0))
-        residual = self._laplacian(lambda rows: values(params, rows), batch) - self.rhs[batch]
         rows = jax.vmap(jax.grad(self.network), (None, 0))(params, batch)
-        return Linearisation(residual, DenseJacobian(rows))
+        after = jax.tree_util.Partial(_residual_after, self, params, batch)
+        return Linearisation(self.residual(params, batch), DenseJacobian(rows), after)
+
+    def residual(self, params: Params, batch: Int[Array, " k"]) -> Float[Array, " k"]:
+        """r_S = (Hv − b)_S."""
+        values = jax.vmap(self.network, (None, 0))
+        return self._laplacian(lambda rows: values(params, rows), batch) - self.rhs[batch]
 
     def metrics(self, params: Params) -> dict[str, Scalar]:
         """`relative_error`: ‖v − v*‖/‖v*‖ after removing the means."""
@@ -100,3 +104,9 @@ class DiscretePoisson(AbstractProblem):
         v = self.values(params)
         rows = jnp.arange(self.num_rows)
         return v @ self._laplacian(lambda i: v[i], rows) / 2 - v @ self.rhs
+
+
+def _residual_after(
+    problem: DiscretePoisson, params: Params, batch: Int[Array, " k"], step: Params
+) -> Float[Array, " k"]:
+    return problem.residual(jax.tree.map(lambda p, s: p - s.astype(p.dtype), params, step), batch)

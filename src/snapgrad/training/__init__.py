@@ -1,6 +1,13 @@
-"""The training loop."""
+"""Runs: one guarded step, the compiled loop, the host loop, optax, checkpoints."""
 
-from ._run import RunResult as RunResult
-from ._run import TrainState as TrainState
+from ._checkpoint import load as load
+from ._checkpoint import save as save
+from ._fit import CHECKPOINT as CHECKPOINT
+from ._fit import fit as fit
+from ._fit import least_squares as least_squares
+from ._fit import with_options_of as with_options_of
+from ._optax import as_optax as as_optax
 from ._run import run as run
-from ._run import start as start
+from ._step import TrainState as TrainState
+from ._step import as_transformation as as_transformation
+from ._step import move as move

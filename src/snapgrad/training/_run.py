@@ -1,6 +1,5 @@
-"""The loop: draw, linearise, step, record."""
+"""`sg.run`: many steps in one compiled loop, of which a sweep is the `vmap`."""
 
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -9,137 +8,96 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from .._checks import float_params, positive_int
-from .._contracts import (
-    AbstractMethod,
-    AbstractProblem,
-    AbstractSampler,
-    Pair,
-    Params,
-    State,
-    all_finite,
-    tree_where,
-)
-
-
-class TrainState(eqx.Module):
-    """Everything that one step hands to the next."""
-
-    params: Params
-    method: State
-    optimizer: State
-    sampler: State
-    step: Int[Array, ""]
-    rejected: Int[Array, ""]
-
-
-class RunResult(eqx.Module):
-    """What `sg.run` returns.
-
-    - `params`: the final parameters.
-    - `history`: `step` and each of the problem's metrics, recorded at step 0 and every `record_every`.
-    - `rejected`: how many steps were not finite and therefore left out.
-    - `state`: the whole final state; pass it to `sg.run` as `state` to go on.
-    """
-
-    params: Params
-    history: dict[str, Array]
-    rejected: Int[Array, ""]
-    state: TrainState
+from .._checks import positive_int, trainable
+from .._contracts import REASONS, AbstractMethod, AbstractProblem, AbstractSampler, Params, Result
+from ._step import Setup, TrainState, as_transformation
 
 
 def run(
     problem: AbstractProblem,
-    method: AbstractMethod,
-    sampler: AbstractSampler,
-    optimizer: optax.GradientTransformation | float,
-    steps: int,
     key: PRNGKeyArray,
     *,
+    method: AbstractMethod,
+    sampler: AbstractSampler,
+    optimizer: Any = 1.0,
+    steps: int,
     params: Params = None,
     state: TrainState | None = None,
     record_every: int = 1,
-) -> RunResult:
-    """Trains for `steps` steps in one compiled loop.
+) -> Result:
+    """Trains for `steps` steps in one compiled loop, without looking up; `sg.fit` is the loop that does.
 
-    A step that is not finite is left out of parameters, φ and optimizer state, and counted. The
-    randomness of step t depends on `key` and t alone. Everything is a pytree, so a sweep over arrays
-    of hyperparameters and seeds is one `vmap`:
-
-    ```python
-    def one(damping, key):
-        return sg.run(problem, sg.SNG(damping), sampler, optax.sgd(1.0), 1000, key, record_every=1000)
-
-    results = jax.vmap(jax.vmap(one, (None, 0)), (0, None))(dampings, keys)
-    ```
+    A step that is not finite leaves parameters, method, optimizer and sampler as they were, and is counted.
+    The randomness of step t depends on `key` and t alone. Everything is a pytree, so a sweep over arrays
+    of hyperparameters and seeds is one `vmap`.
 
     **Arguments:**
 
-    - `problem`, `method`, `sampler`: what to minimise, how, and on which rows.
-    - `optimizer`: an optax transformation from direction to update, such as `optax.sgd(0.1)`, which is
-      what a number stands for.
-    - `steps`, `key`: how long, and the randomness of initial parameters and batches.
+    - `problem`, `key`: what to minimise, and the randomness of initial parameters and batches.
+    - `method`, `sampler`: how, and on which rows.
+    - `optimizer`: η, a schedule of it, or any optax transformation from direction to update. Methods that
+      choose their own step, such as `sg.Auto`, want the default of 1.
+    - `steps`: how many.
     - `params`: where to start; default `problem.init`.
     - `state`: in its place, the `state` of an earlier result, to go on exactly as if never stopped.
     - `record_every`: steps between two records of the metrics.
+
+    **Returns:** a `sg.Result`. `ValueError` if sampler and problem do not have the same number of rows.
+
+    ```python
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 60, 8)
+    sampler = sg.sampling.Uniform(60, sample_size=4)
+
+    def error(damping, key):
+        result = sg.run(problem, key, method=sg.SNG(damping), sampler=sampler, steps=50, record_every=50)
+        return result.history["relative_error"][-1]
+
+    keys = jax.random.split(jax.random.key(1), 3)
+    errors = jax.vmap(jax.vmap(error, (None, 0)), (0, None))(jnp.logspace(-4, 0, 5), keys)  # [5, 3]
+    ```
     """
-    if (problem.num_rows is not None) and sampler.num_rows not in (None, problem.num_rows):
+    positive_int("steps", steps)
+    positive_int("record_every", record_every)
+    setup, state = prepare(problem, key, method, sampler, as_transformation(optimizer), params, state)
+    end, history = _scan(setup, state, steps, min(record_every, steps))
+    code = jnp.asarray(REASONS.index("steps"))
+    return Result(problem.complete(end.params), history, code, end.rejected, end)
+
+
+def prepare(
+    problem: AbstractProblem,
+    key: PRNGKeyArray,
+    method: AbstractMethod,
+    sampler: AbstractSampler,
+    optimizer: optax.GradientTransformation,
+    params: Params,
+    state: TrainState | None,
+) -> tuple[Setup, TrainState]:
+    """What stays the same during training, and the state to start from."""
+    if problem.num_rows is not None and sampler.num_rows not in (None, problem.num_rows):
         raise ValueError(
             f"`sampler` draws from {sampler.num_rows} rows, but `problem` has {problem.num_rows}: "
             f"they must be equal."
         )
-    positive_int("steps", steps)
-    positive_int("record_every", record_every)
-    if not isinstance(optimizer, optax.GradientTransformation):
-        optimizer = optax.sgd(optimizer)
     key_init, key_loop = jax.random.split(key)
+    setup = Setup(problem, method, sampler, optimizer, key_loop)
     if state is None:
-        params = problem.init(key_init) if params is None else float_params("params", params)
-        state = start(params, method, sampler, optimizer, jax.random.fold_in(key_init, 1))
+        params = problem.init(key_init) if params is None else trainable("params", params)
+        state = setup.begin(params, jax.random.fold_in(key_init, 1))
     elif params is not None:
         raise ValueError("give `params` or `state`, not both: a state has its own parameters.")
-    return _loop(problem, method, sampler, optimizer, state, key_loop, steps, min(record_every, steps))
-
-
-def start(
-    params: Params,
-    method: AbstractMethod,
-    sampler: AbstractSampler,
-    optimizer: optax.GradientTransformation,
-    key: PRNGKeyArray,
-) -> TrainState:
-    """The state before the first step; `key` is that of the sampler."""
-    return TrainState(
-        params=params,
-        method=method.init(params),
-        optimizer=optimizer.init(params),
-        sampler=sampler.init(key),
-        step=jnp.zeros((), int),
-        rejected=jnp.zeros((), int),
-    )
+    return setup, state
 
 
 @eqx.filter_jit
-def _loop(problem, method, sampler, optimizer, state, key, steps: int, record_every: int) -> RunResult:
+def _scan(
+    setup: Setup, state: TrainState, steps: int, record_every: int
+) -> tuple[TrainState, dict[str, Array]]:
     def step(state: TrainState, _: None) -> tuple[TrainState, None]:
-        linearise = partial(problem.linearise, state.params)
-        key_step = jax.random.fold_in(key, state.step)
-        batch, sampler_state = sampler.draw(key_step, state.sampler, linearise)
-        lin = Pair(*map(linearise, batch)) if isinstance(batch, Pair) else linearise(batch)
-        direction, method_state = method.propose(lin, state.method)
-        updates, optimizer_state = optimizer.update(direction, state.optimizer, state.params)
-        params = optax.apply_updates(state.params, updates)
-        proposed = (params, method_state, optimizer_state)
-        ok = all_finite(proposed)
-        before = (state.params, state.method, state.optimizer)
-        params, method_state, optimizer_state = tree_where(ok, proposed, before)
-        rejected = state.rejected + jnp.where(ok, 0, 1)
-        return TrainState(
-            params, method_state, optimizer_state, sampler_state, state.step + 1, rejected
-        ), None
+        return setup.step(state), None
 
     def record(state: TrainState) -> dict[str, Array]:
-        return {"step": state.step, **problem.metrics(state.params)}
+        return {"step": state.step, **setup.problem.metrics(state.params)}
 
     def chunk(state: TrainState, _: None, length: int = record_every) -> tuple[TrainState, dict[str, Array]]:
         state, _ = jax.lax.scan(step, state, length=length)
@@ -151,5 +109,17 @@ def _loop(problem, method, sampler, optimizer, state, key, steps: int, record_ev
     if steps % record_every:
         state, last = chunk(state, None, steps % record_every)
         parts.append(jax.tree.map(lambda x: x[None], last))
-    history = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
-    return RunResult(state.params, history, state.rejected, state)
+    return state, jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+
+
+@eqx.filter_jit
+def advance(setup: Setup, state: TrainState, count: Int[Array, ""]) -> TrainState:
+    """`count` steps; one compilation serves every count."""
+    return jax.lax.fori_loop(0, count, lambda _, state: setup.step(state), state)
+
+
+@eqx.filter_jit
+def measure(setup: Setup, state: TrainState) -> dict[str, Array]:
+    """What there is to record of a state: the problem's metrics and what the method reports of itself."""
+    metrics = setup.problem.metrics(state.params)
+    return {"rejected": state.rejected, **metrics, **setup.method.report(state.method)}

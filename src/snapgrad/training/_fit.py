@@ -1,0 +1,377 @@
+"""`sg.fit`: the host loop. Steps in compiled chunks; between them it records, stores, shows and stops."""
+
+import hashlib
+import inspect
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from .._checks import positive_int, real_scalar
+from .._contracts import REASONS, AbstractMethod, AbstractProblem, AbstractSampler, Params, Reason, Result
+from ..methods import Auto
+from ..problems import LeastSquares
+from ..sampling import AllRows, Uniform
+from ._checkpoint import read_checkpoint, read_header, write_checkpoint
+from ._progress import shown
+from ._run import advance, measure, prepare
+from ._step import Setup, TrainState, as_transformation
+
+DEFAULT_STEPS = 1000
+"""Where neither steps nor seconds are given."""
+ALL_ROWS_NUMBERS = 2**25
+"""All rows are used at each step while their Jacobian has at most this many numbers (256 MiB in float64)."""
+BATCH_ROWS = 512
+"""Otherwise a batch has this many rows, enough to keep matrix products busy, or fewer for a vast model."""
+CHECKPOINT_SECONDS = 30.0
+"""Between two checkpoints, so that a large state does not spend its time on the disk."""
+CHECKPOINT = "checkpoint.snap"
+"""The name of the checkpoint in its folder."""
+GOALS = ("relative_l2", "relative_error", "loss")
+"""What `tol` and `patience` look at: the first of these that the problem measures."""
+
+Callback = Callable[[dict[str, float], TrainState], Any]
+
+
+def fit(
+    problem: AbstractProblem,
+    key: PRNGKeyArray,
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    tol: float | None = None,
+    patience: int | None = None,
+    method: AbstractMethod | None = None,
+    sampler: AbstractSampler | None = None,
+    batch_size: int | None = None,
+    optimizer: Any = 1.0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    progress: bool = False,
+    callback: Callback | None = None,
+    record_every: int = 25,
+    params: Params = None,
+    state: TrainState | None = None,
+) -> Result:
+    """Trains a problem until it is told to stop; nothing needs tuning.
+
+    **Arguments:**
+
+    - `problem`, `key`: what to minimise, such as `sg.LeastSquares`, and the randomness of it.
+    - `steps`, `seconds`: when to stop; 1000 steps if neither is given. Compilation does not count as seconds.
+    - `tol`: stop once the goal is at most this. The goal is the relative error where the problem knows its
+      solution (`relative_l2` or `relative_error`), and `loss` otherwise.
+    - `patience`: stop once the goal has not been improved for so many steps.
+    - `method`: default `sg.Auto()`, which chooses damping, step size and momentum itself.
+    - `sampler`: default all rows at each step if their Jacobian fits into memory, else uniform batches.
+    - `batch_size`: rows per step, in place of a sampler.
+    - `optimizer`: η, a schedule of it, or any optax transformation. Methods that choose their own step want
+      the default of 1.
+    - `checkpoint`: a folder to store the state in, every 30 seconds, at the end and on Ctrl-C.
+    - `resume`: go on from the checkpoint in that folder if there is one, bit for bit as if never stopped;
+      `steps` and `seconds` then count from the very first step. With False a checkpoint that is there is
+      refused, never overwritten.
+    - `progress`: whether to show a progress bar.
+    - `callback`: is called as `callback(record, state)` with each record; training stops if it returns
+      something true.
+    - `record_every`: steps between two records.
+    - `params`, `state`: where to start, in place of `problem.init`; a `state` comes from an earlier result,
+      and `steps` and `seconds` then count from there.
+
+    **Returns:** a `sg.Result`; its `reason` says why it stopped. `FloatingPointError` if none of many steps
+    in a row was finite, with the row or point that is to blame where the problem can tell; `ValueError` if a
+    checkpoint belongs to another problem, key or method.
+
+    ```python
+    x = jnp.linspace(0, 1, 50)
+    problem = sg.LeastSquares(lambda p, row: p["a"] * jnp.exp(-p["b"] * row[0]) - row[1],
+                              (x, 2 * jnp.exp(-3 * x)), {"a": 1.0, "b": 1.0})
+    result = sg.fit(problem, jax.random.key(0), steps=50)
+    result.params, result.reason, result.history["loss"][-1]
+    ```
+    """
+    limits = _limits(steps, seconds, tol, patience)
+    every = positive_int("record_every", record_every)
+    method = Auto() if method is None else method
+    if not isinstance(method, AbstractMethod):
+        raise TypeError(f"`method` must be a method such as sg.Auto() or sg.Spring(1e-3), got {method!r}.")
+    transform = as_transformation(optimizer)
+    if sampler is not None and batch_size is not None:
+        raise ValueError("give `sampler` or `batch_size`, not both: a sampler has its own size.")
+    key_init, _ = jax.random.split(key)
+    if params is None and state is None:
+        params = problem.init(key_init)
+    if sampler is None:
+        sampler = _default_sampler(problem, state.params if state is not None else params, batch_size)
+    setup, current = prepare(problem, key, method, sampler, transform, params, state)
+    log = _Log(first=int(current.step))
+    store = None
+    if checkpoint is not None:
+        store = _Store(Path(checkpoint) / CHECKPOINT, _fingerprint(setup, every))
+        found = store.read(current, resume and state is None)
+        if found is not None:
+            current, log = found
+    _check(setup, current)
+    return _loop(setup, current, log, limits, every, store, callback, progress)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    steps: float
+    seconds: float
+    tol: float
+    patience: float
+
+
+@dataclass
+class _Log:
+    """What was recorded so far, and the time it took."""
+
+    first: int = 0
+    spent: float = 0.0
+    rows: list[dict[str, float]] = field(default_factory=list)
+
+    def cut(self, rows: int, spent: float) -> "_Log":
+        return _Log(self.first, spent, self.rows[:rows])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        return {name: np.array([row.get(name, np.nan) for row in self.rows]) for name in names}
+
+
+@dataclass
+class _Store:
+    """The checkpoint of one run; `mark` says which run."""
+
+    path: Path
+    mark: dict[str, str]
+    written: float = field(default_factory=time.monotonic)
+
+    def read(self, like: TrainState, resume: bool) -> tuple[TrainState, _Log] | None:
+        if not self.path.exists():
+            return None
+        if not resume:
+            raise ValueError(
+                f"`checkpoint` holds a run already, {self.path}: go on with `resume=True`, delete it, or "
+                f"choose "
+                f"another folder."
+            )
+        header, _ = read_header(self.path)
+        for name, stored in header["about"].get("mark", {}).items():
+            if stored != self.mark.get(name):
+                raise ValueError(
+                    f"{self.path} belongs to a run with another {name}: choose another folder for "
+                    f"`checkpoint`, "
+                    f"or delete that one."
+                )
+        state, about = read_checkpoint(self.path, like)
+        return state, _Log(about["first"], about["spent"], about["rows"])
+
+    def write(self, state: TrainState, log: _Log) -> None:
+        about = {"mark": self.mark, "first": log.first, "spent": log.spent, "rows": log.rows}
+        write_checkpoint(self.path, jax.device_get(state), about)
+        self.written = time.monotonic()
+
+
+def _loop(
+    setup: Setup,
+    state: TrainState,
+    log: _Log,
+    limits: _Limits,
+    every: int,
+    store: _Store | None,
+    callback: Callback | None,
+    progress: bool,
+) -> Result:
+    every_row = isinstance(setup.sampler, AllRows)
+    goal, stuck, stopped = _Goal(), 0, False
+
+    def record() -> dict[str, float]:
+        found = {"step": float(state.step), "seconds": log.spent}
+        found |= {name: float(value) for name, value in measure(setup, state).items()}
+        log.rows.append(found)
+        return found
+
+    def interrupted(kind: Any, value: Any, trace: Any) -> None:
+        if store is not None and kind is not None and issubclass(kind, KeyboardInterrupt):
+            store.write(good[0], log.cut(*good[1:]))
+
+    for row in log.rows:  # of an earlier part of this run
+        goal.update(row)
+    with ExitStack() as stack:
+        show = stack.enter_context(shown(progress, limits.steps, limits.seconds))
+        if not log.rows:
+            last = record()
+            goal.update(last)
+            stopped = callback is not None and bool(callback(last, state))
+        advance(setup, state, jnp.asarray(0))  # compiles, outside the time that is counted
+        reason = _reason(log, goal, limits, stopped)
+        good = state, len(log.rows), log.spent  # what belongs together, whenever Ctrl-C comes
+        if store is not None:
+            stack.push(interrupted)
+        while reason is None:
+            done = int(state.step)
+            count = int(min(every - done % every, limits.steps - (done - log.first)))
+            began = time.perf_counter()
+            after = jax.block_until_ready(advance(setup, state, jnp.asarray(count)))
+            unmoved = every_row and bool(eqx.tree_equal(after.params, state.params))
+            refused = int(after.rejected) - int(state.rejected)
+            state, log.spent = after, log.spent + time.perf_counter() - began
+            last = record()
+            goal.update(last)
+            show(last, goal.name)
+            stuck = stuck + count if refused == count else 0
+            if stuck >= 2 * every or (stuck and stuck >= limits.steps):
+                _check(setup, state)
+                raise FloatingPointError(
+                    f"the last {stuck} steps were not finite, from step {int(state.step) - stuck} on: the "
+                    f"residuals are finite but their derivatives or the steps are not. Look for a square root "
+                    f"or a norm at zero, or raise the damping."
+                )
+            stopped = callback is not None and bool(callback(last, state))
+            reason = _reason(log, goal, limits, stopped)
+            if reason is None and unmoved and not refused and count == every:
+                reason = "converged"
+            good = state, len(log.rows), log.spent
+            if store is not None and (reason or time.monotonic() - store.written > CHECKPOINT_SECONDS):
+                store.write(state, log)
+    code = jnp.asarray(REASONS.index(reason))
+    return Result(setup.problem.complete(state.params), log.arrays(), code, state.rejected, state)
+
+
+class _Goal:
+    """The best value so far of what is minimised, and when it was reached."""
+
+    def __init__(self) -> None:
+        self.name, self.value, self.best, self.step = "", np.nan, np.inf, 0.0
+
+    def update(self, row: dict[str, float]) -> None:
+        self.name = next((name for name in GOALS if name in row), "")
+        self.value = row.get(self.name, np.nan)
+        if self.value < self.best:
+            self.best, self.step = self.value, row["step"]
+
+
+def _reason(log: _Log, goal: _Goal, limits: _Limits, stopped: bool) -> Reason | None:
+    step = log.rows[-1]["step"]
+    if stopped:
+        return "callback"
+    if goal.value <= limits.tol:
+        return "tol"
+    if step - log.first >= limits.steps:
+        return "steps"
+    if log.spent >= limits.seconds:
+        return "seconds"
+    if step - goal.step >= limits.patience:
+        return "patience"
+    return None
+
+
+def _limits(steps: int | None, seconds: float | None, tol: float | None, patience: int | None) -> _Limits:
+    if steps is None and seconds is None:
+        steps = DEFAULT_STEPS
+    if seconds is not None and not float(seconds) > 0:
+        raise ValueError(f"`seconds` must be above 0, got {seconds!r}.")
+    return _Limits(
+        steps=np.inf if steps is None else positive_int("steps", steps),
+        seconds=np.inf if seconds is None else float(seconds),
+        tol=-np.inf if tol is None else float(real_scalar("tol", tol, low=0)),
+        patience=np.inf if patience is None else positive_int("patience", patience),
+    )
+
+
+def _default_sampler(problem: AbstractProblem, params: Params, batch_size: int | None) -> AbstractSampler:
+    rows = problem.num_rows
+    if batch_size is None:
+        chosen = problem.default_sampler(params)
+        if chosen is not None:
+            return chosen
+    if rows is None:
+        raise ValueError(
+            "`sampler` is missing: this problem has no rows to draw from, so say what a batch is."
+        )
+    if batch_size is not None:
+        return Uniform(
+            rows, positive_int("batch_size", batch_size, most=rows, most_name="the number of rows")
+        )
+    batch = jax.ShapeDtypeStruct((1,), jnp.result_type(int))
+    outputs = jax.eval_shape(lambda p, b: problem.linearise(p, b).residual, params, batch).size
+    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    if rows * outputs * size <= ALL_ROWS_NUMBERS:
+        return AllRows(rows)
+    return Uniform(rows, int(np.clip(ALL_ROWS_NUMBERS // (outputs * size), 1, min(rows, BATCH_ROWS))))
+
+
+def _check(setup: Setup, state: TrainState) -> None:
+    """Ask the problem, where it can tell, to name what is not finite on the next batch."""
+    if type(setup.problem).check is not AbstractProblem.check:
+        setup.problem.check(state.params, setup.draw(state)[0])
+
+
+def _fingerprint(setup: Setup, every: int) -> dict[str, str]:
+    """What must be the same for a run to go on bit for bit."""
+
+    def digest(tree: Any) -> str:
+        found = hashlib.sha256(eqx.tree_pformat(tree).encode())
+        for leaf in jax.tree.leaves(tree):
+            if eqx.is_array(leaf):
+                found.update(np.asarray(leaf).tobytes())
+        return found.hexdigest()[:16]
+
+    typed = jnp.issubdtype(setup.key.dtype, jax.dtypes.prng_key)
+    return {
+        "problem": digest(setup.problem),
+        "key": digest(jax.random.key_data(setup.key) if typed else setup.key),
+        "method": digest(setup.method),
+        "sampler": digest(setup.sampler),
+        "record_every": str(every),
+    }
+
+
+def with_options_of(loop: Callable) -> Callable[[Callable], Callable]:
+    """Shows the keyword arguments of `loop` in the signature of a function that hands its `options` on."""
+
+    def decorate(fn: Callable) -> Callable:
+        mine = inspect.signature(fn)
+        own = [p for p in mine.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        passed = [p for p in inspect.signature(loop).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        passed = [p for p in passed if p.name not in mine.parameters]
+        fn.__signature__ = mine.replace(parameters=[*own, *passed])  # pyright: ignore[reportFunctionMemberAccess]
+        return fn
+
+    return decorate
+
+
+@with_options_of(fit)
+def least_squares(
+    residual: Callable, params: Params, data: Any, key: PRNGKeyArray | None = None, **options: Any
+) -> Result:
+    """Fits parameters to data in one call: `sg.fit(sg.LeastSquares(residual, data, params), key, **options)`.
+
+    **Arguments:**
+
+    - `residual`: `residual(params, row)` for one row of the data; a real number or an array of them.
+    - `params`: where to start, any pytree.
+    - `data`: any pytree of arrays that share their first axis, the rows.
+    - `key`: the randomness of batches, `jax.random.key(0)` by default; all rows at once need none.
+    - `options`: those of `sg.fit`.
+
+    **Returns:** a `sg.Result`, as `sg.fit` does.
+
+    ```python
+    x = jnp.linspace(0, 1, 30)
+    result = sg.least_squares(lambda p, row: p[0] * jnp.exp(p[1] * row[0]) - row[1],
+                              jnp.array([1.0, 0.0]), (x, 2 * jnp.exp(-3 * x)), steps=60)
+    result.params                                                              # close to [2, -3]
+    ```
+    """
+    return fit(LeastSquares(residual, data, params), jax.random.key(0) if key is None else key, **options)

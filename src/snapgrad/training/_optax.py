@@ -8,6 +8,7 @@ from jaxtyping import Array, Int
 
 from .._checks import trainable
 from .._contracts import AbstractMethod, Params, State
+from ..operators import restrict
 from ._step import as_transformation, move
 
 
@@ -66,6 +67,7 @@ def as_optax(method: AbstractMethod, optimizer: Any = 1.0) -> optax.GradientTran
             )
         if params is not None:
             params = trainable("params", params)
+            linearisation = restrict(linearisation, params)
         after, ok = move(method, transform, linearisation, params, state.method, state.optimizer)
         return after.updates, MethodState(after.method, after.optimizer, state.rejected + jnp.where(ok, 0, 1))
 

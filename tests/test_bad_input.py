@@ -191,6 +191,6 @@ def test_traced_values_are_checked_too():
 
 
 def test_numpy_lists_and_whole_numbers_are_welcome():
-    assert sg.kaczmarz([[2, 0], [0, 4]], [2, 4]).solution.tolist() == [1.0, 1.0]
+    assert sg.kaczmarz([[2, 0], [0, 4]], [2, 4]).params.tolist() == [1.0, 1.0]
     assert float(sg.SNG(damping=1).damping) == 1.0
     assert isinstance(sg.as_optax(sg.SNG(), 1), optax.GradientTransformationExtraArgs)

@@ -49,6 +49,13 @@ def positive_int(name: str, value: Any, *, most: int | None = None, most_name: s
 
 def real_array(name: str, value: Any, *, ndim: int, rows: int | None = None) -> Float[Array, "..."]:
     """A non-empty, finite, real floating-point array of `ndim` axes (and `rows` entries on the first)."""
+    densify = next((name for name in ("toarray", "todense") if hasattr(value, name)), None)
+    if densify is not None:  # of SciPy, JAX and others; no array has these
+        gigabytes = 8 * float(np.prod([float(size) for size in value.shape])) / 1e9
+        raise TypeError(
+            f"`{name}` must be a dense array, got a sparse {type(value).__name__} of shape "
+            f"{tuple(value.shape)}; `{name}.{densify}()` makes it dense, with {gigabytes:.3g} GB."
+        )
     array = jnp.asarray(value)
     if jnp.issubdtype(array.dtype, jnp.integer):
         array = array.astype(jnp.result_type(float))

@@ -3,7 +3,7 @@
 from ._auto import Auto as Auto
 from ._auto import AutoState as AutoState
 from ._kaczmarz import Iterate as Iterate
-from ._kaczmarz import KaczmarzResult as KaczmarzResult
+from ._kaczmarz import KaczmarzState as KaczmarzState
 from ._kaczmarz import accelerated_step as accelerated_step
 from ._kaczmarz import kaczmarz as kaczmarz
 from ._kaczmarz import kaczmarz_step as kaczmarz_step

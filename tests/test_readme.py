@@ -26,7 +26,7 @@ def test_examples_run_as_printed():
     assert float(jnp.abs(misfit).max()) < 0.01
     assert namespace["errors"].shape == (8, 3) and bool(jnp.all(namespace["errors"][0] < 0.05))
     assert namespace["solution"].history["relative_l2"][-1] < 1e-5
-    assert outputs[-1][0] == "converged"
+    assert outputs[-1][0] == "tol"
 
 
 def test_both_commands_and_every_link():

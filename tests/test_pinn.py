@@ -2,7 +2,6 @@
 
 import importlib.util
 import itertools
-import json
 from pathlib import Path
 
 import equinox as eqx
@@ -427,29 +426,6 @@ def test_adam_on_a_problem_with_data():
         problem, KEY, method=sg.SGD(), sampler=sampler, optimizer=adam, steps=200, record_every=100
     )
     assert result.history["relative_l2"][-1] < 0.5 * result.history["relative_l2"][0]
-
-
-def test_study_writes_and_resumes(tmp_path):
-    from snapgrad.pinn import study
-    from snapgrad.reproduce import ResultsError
-
-    lines = []
-    size = {"hidden": (6,), "points": (20, 2), "out": tmp_path}
-    done = study.train("poisson-1d", steps=25, show=lines.append, **size)
-    folder = tmp_path / "pinn" / "poisson-1d" / "auto-0"
-    records = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in records] == [0, 25] and len(lines) == 2
-    assert all(path.exists() for path in done["files"]) and "error" in lines[0]
-    more = study.train("poisson-1d", steps=50, resume=True, **size)
-    assert more["step"] == 50
-    whole = study.train("poisson-1d", steps=50, **{**size, "out": tmp_path / "other"})
-    assert whole["relative_l2"] == more["relative_l2"]
-    with pytest.raises(ResultsError, match="holds a run already"):
-        study.train("poisson-1d", steps=1, **size)
-    with pytest.raises(ValueError, match="another problem"):
-        study.train("poisson-1d", steps=1, resume=True, **{**size, "hidden": (7,)})
-    with pytest.raises(ResultsError, match="no checkpoint"):
-        study.train("poisson-1d", steps=1, resume=True, method="adam", **size)
 
 
 def test_tutorial_runs():

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,42 +32,82 @@ MAY_IMPORT = {
     | PAGES,
     "cli": BASE | {"problems", "theory", "pinn", "netket", "figures", "__version__"} | PAGES,
 }
-FILES = sorted(SOURCE.rglob("*.py"))
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def imports(source: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """Of each import within a package: the file, its room, and the parts of what it imports."""
+    for path in sorted(source.rglob("*.py")):
+        inside = path.relative_to(source)
+        package = (source.name, *inside.parent.parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = package[: len(package) - node.level + 1] if node.level else ()
+                stem = ".".join((*base, *filter(None, [node.module])))
+                names = [f"{stem}.{alias.name}" for alias in node.names]
+            for name in names:
+                if name.startswith(f"{source.name}."):
+                    yield str(inside), inside.parts[0].removesuffix(".py"), name.split(".")[1:]
 
 
-def imported_rooms(path: Path) -> set[str]:
-    """The rooms that a file imports, relative or absolute, at any depth of its code."""
-    package = ("snapgrad", *path.relative_to(SOURCE).parent.parts)
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            stem = ".".join((*base, *filter(None, [node.module])))
-            names |= {f"{stem}.{alias.name}" for alias in node.names}
-    return {name.split(".")[1] for name in names if name.startswith("snapgrad.")}
+def forbidden_rooms(source: Path) -> list[str]:
+    """Imports that go against the direction; an unknown room may import nothing."""
+    return [
+        f"{file} imports {'.'.join(parts)}"
+        for file, room, parts in imports(source)
+        if room != "__init__" and parts[0] not in MAY_IMPORT.get(room, set()) | {room}
+    ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_direction_of_imports(path):
-    room = room_of(path)
-    if room == "__init__":
-        return
-    assert room in MAY_IMPORT, f"{room} is not a room that docs/architecture.md knows"
-    wrong = imported_rooms(path) - MAY_IMPORT[room] - {room}
-    assert not wrong, f"{path.relative_to(SOURCE)} ({room}) imports {sorted(wrong)}"
+def private_files(source: Path) -> list[str]:
+    """Imports of a file, or of a name, that another room keeps to itself."""
+    return [
+        f"{file} imports {'.'.join(parts)}"
+        for file, room, parts in imports(source)
+        if parts[0] != room and any(part.startswith("_") for part in parts[1:])
+    ]
 
 
-def test_the_walk_sees_a_violation(tmp_path):
-    """The check itself can fail: a relative and an absolute import are both seen."""
-    file = SOURCE / "linalg" / "_solve.py"
-    assert imported_rooms(file) <= MAY_IMPORT["linalg"] | {"linalg"}
-    assert imported_rooms(SOURCE / "methods" / "_sng.py") >= {"_contracts", "linalg"}
+def test_imports_go_one_way():
+    assert {path.name.removesuffix(".py") for path in SOURCE.iterdir()} >= MAY_IMPORT.keys()
+    assert forbidden_rooms(SOURCE) == []
+
+
+@pytest.mark.xfail(reason="linalg._solve.rank_cutoff is imported by two rooms")
+def test_no_room_imports_a_private_file_of_another():
+    assert private_files(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "direction", "private"),
+    [
+        ("linalg/_a.py", "from ..theory import gamma", True, False),
+        ("linalg/_a.py", "import snapgrad.theory", True, False),
+        ("linalg/_a.py", "def f():\n    from ..theory._rates import Rate", True, True),
+        ("theory/_a.py", "from ..linalg._solve import psd_solve", False, True),
+        ("theory/_a.py", "from ..linalg import _solve", False, True),
+        ("theory/_a.py", "from snapgrad.linalg import _solve", False, True),
+        ("theory/_a.py", "import snapgrad.linalg._solve", False, True),
+        ("theory/deep/_a.py", "from ...linalg._solve import psd_solve", False, True),
+        ("nowhere/_a.py", "from ..linalg import psd_solve", True, False),
+        (
+            "theory/_a.py",
+            "from ._b import x\nfrom ..linalg import solve\nimport numpy._core",
+            False,
+            False,
+        ),
+        ("theory/_a.py", "from .._checks import one_of\nfrom ..linalg import factors", False, False),
+        ("theory/deep/_a.py", "from .._rates import Rate", False, False),
+    ],
+)
+def test_a_planted_violation_is_caught(tmp_path, file, code, direction, private):
+    path = tmp_path / "snapgrad" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(code)
+    assert bool(forbidden_rooms(tmp_path / "snapgrad")) == direction
+    assert bool(private_files(tmp_path / "snapgrad")) == private
 
 
 def test_import_leaves_jax_alone():

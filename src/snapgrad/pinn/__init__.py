@@ -28,4 +28,6 @@ from ._solve import Solution as Solution
 from ._solve import advice as advice
 from ._solve import solve as solve
 from ._zoo import NAMES as NAMES
+from ._zoo import ZOO as ZOO
+from ._zoo import ZooEntry as ZooEntry
 from ._zoo import zoo as zoo

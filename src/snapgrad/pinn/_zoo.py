@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +17,25 @@ from ._references import allen_cahn_grid, burgers_grid
 PI = np.pi
 
 
+class ZooEntry(NamedTuple):
+    """A problem of the zoo in words: what `snapgrad pinn list` prints.
+
+    - `make`: builds the `PINN` from the widths of the hidden layers and the points per step of each block.
+    - `hidden`, `points`: the published sizes.
+    - `equation`, `setting`: the equation, and where it holds with which conditions.
+
+    ```python
+    print(sg.pinn.ZOO["burgers-1d"].equation)
+    ```
+    """
+
+    make: Callable[..., PINN]
+    hidden: tuple[int, ...]
+    points: tuple[int, ...]
+    equation: str
+    setting: str
+
+
 def zoo(name: str, *, hidden: Sequence[int] | None = None, points: Sequence[int] | None = None) -> PINN:
     """The problem of that name, with the published network and number of points unless you give others.
 
@@ -26,15 +45,15 @@ def zoo(name: str, *, hidden: Sequence[int] | None = None, points: Sequence[int]
     - `hidden`: widths of the hidden layers.
     - `points`: points a step for each block.
     """
-    if name not in _ZOO:
+    if name not in ZOO:
         raise ValueError(f"`name` must be one of {', '.join(NAMES)}; got {name!r}.")
-    make, default_hidden, default_points = _ZOO[name]
-    counts = tuple(default_points if points is None else points)
-    if len(counts) != len(default_points):
+    entry = ZOO[name]
+    counts = tuple(entry.points if points is None else points)
+    if len(counts) != len(entry.points):
         raise ValueError(
-            f"`points` must have {len(default_points)} entries for {name}, one for each block; got {counts}."
+            f"`points` must have {len(entry.points)} entries for {name}, one for each block; got {counts}."
         )
-    return make(tuple(default_hidden if hidden is None else hidden), counts)
+    return entry.make(tuple(entry.hidden if hidden is None else hidden), counts)
 
 
 def _sin_product(x: Float[Array, " d"]) -> Float[Array, ""]:
@@ -201,36 +220,99 @@ def _inverse(hidden: tuple[int, ...], points: tuple[int, ...]) -> PINN:
     return PINN(MLP([2, *hidden, 1]), blocks, exact, unknowns={"diffusivity": 1.0})
 
 
-_ZOO: dict[str, tuple[Callable[..., PINN], tuple[int, ...], tuple[int, ...]]] = {
-    "poisson-1d": (partial(_poisson, 1, _sin_product, lambda x: PI**2 * _sin_product(x)), (32,), (200, 2)),
-    "poisson-2d": (
+ZOO: dict[str, ZooEntry] = {
+    "poisson-1d": ZooEntry(
+        partial(_poisson, 1, _sin_product, lambda x: PI**2 * _sin_product(x)),
+        (32,),
+        (200, 2),
+        "−u″ = π² sin(πx)",
+        "0 < x < 1, u = 0 at both ends",
+    ),
+    "poisson-2d": ZooEntry(
         partial(_poisson, 2, _sin_product, lambda x: 2 * PI**2 * _sin_product(x)),
         (64,),
         (900, 120),
+        "−Δu = 2π² sin(πx) sin(πy)",
+        "unit square, u = 0 on its boundary",
     ),
-    "poisson-5d": (
+    "poisson-5d": ZooEntry(
         partial(_poisson, 5, _cos_sum, lambda x: PI**2 * _cos_sum(x)),
         (64, 64, 48, 48),
         (3000, 500),
+        "−Δu = π² Σ cos(πxᵢ)",
+        "unit cube in 5 dimensions, u = Σ cos(πxᵢ) on its boundary",
     ),
-    "poisson-10d": (
+    "poisson-10d": ZooEntry(
         partial(_poisson, 10, _pair_products, lambda x: 0.0 * x[0]),
         (256, 256, 128, 128),
         (100, 50),
+        "Δu = 0",
+        "unit cube in 10 dimensions, u = (x₁x₂ + x₃x₄ + … + x₉x₁₀)/1.34 on its boundary",
     ),
-    "poisson-100d": (
+    "poisson-100d": ZooEntry(
         partial(_poisson, 100, _square_norm, lambda x: -200 / 33.47 + 0.0 * x[0]),
         (768, 768, 512, 512),
         (100, 50),
+        "Δu = 200/33.47",
+        "unit cube in 100 dimensions, u = ‖x‖²/33.47 on its boundary",
     ),
-    "heat-1d": (partial(_heat, 1, _heat_sin), (64,), (900, 60, 60)),
-    "heat-4d": (partial(_heat, 4, _heat_sum), (64,), (3000, 250, 250)),
-    "burgers-1d": (_burgers, (32, 32), (2000, 100, 200)),
-    "allen-cahn-1d": (_allen_cahn, (32, 32), (2000, 100, 200)),
-    "helmholtz-2d": (_helmholtz, (64,), (900, 120)),
-    "nonlinear-2d": (_nonlinear, (64,), (900, 120)),
-    "fokker-planck-9d": (_fokker_planck, (64, 64), (1000, 500)),
-    "inverse-heat-1d": (_inverse, (32,), (600, 100)),
+    "heat-1d": ZooEntry(
+        partial(_heat, 1, _heat_sin),
+        (64,),
+        (900, 60, 60),
+        "u_t = u_xx/4",
+        "0 < x < 1, 0 < t < 1, u = 0 at both ends, u = sin(πx) at t = 0",
+    ),
+    "heat-4d": ZooEntry(
+        partial(_heat, 4, _heat_sum),
+        (64,),
+        (3000, 250, 250),
+        "u_t = Δu/4",
+        "unit cube in 4 dimensions, 0 < t < 1, u = exp(−t) Σ sin(2xᵢ) on its boundary and at t = 0",
+    ),
+    "burgers-1d": ZooEntry(
+        _burgers,
+        (32, 32),
+        (2000, 100, 200),
+        "u_t + u u_x = (0.1/π) u_xx",
+        "−1 < x < 1, 0 < t < 1, u = 0 at both ends, u = −sin(πx) at t = 0",
+    ),
+    "allen-cahn-1d": ZooEntry(
+        _allen_cahn,
+        (32, 32),
+        (2000, 100, 200),
+        "u_t = 0.01 u_xx + 2(u − u³)",
+        "−1 < x < 1, 0 < t < 1, u = −1 at both ends, u = x² cos(πx) at t = 0",
+    ),
+    "helmholtz-2d": ZooEntry(
+        _helmholtz,
+        (64,),
+        (900, 120),
+        "Δu + 25u = (25 − 5π²) sin(2πx) sin(πy)",
+        "unit square, u = 0 on its boundary",
+    ),
+    "nonlinear-2d": ZooEntry(
+        _nonlinear,
+        (64,),
+        (900, 120),
+        "−Δu + u³ = 2π² s + s³ with s = sin(πx) sin(πy)",
+        "unit square, u = 0 on its boundary",
+    ),
+    "fokker-planck-9d": ZooEntry(
+        _fokker_planck,
+        (64, 64),
+        (1000, 500),
+        "u_t = 9/2 + x·∇u/2 + Δu + ‖∇u‖²",
+        "−5 < xᵢ < 5 in 9 dimensions, 0 < t < 1, exp(u) the standard normal density at t = 0",
+    ),
+    "inverse-heat-1d": ZooEntry(
+        _inverse,
+        (32,),
+        (600, 100),
+        "u_t = κ u_xx, κ unknown (0.3)",
+        "0 < x < 1, 0 < t < 1, u known at 100 scattered points",
+    ),
 }
-NAMES = tuple(_ZOO)
-"""The problems that `sg.pinn.zoo` knows."""
+"""The problems of the zoo by name."""
+NAMES = tuple(ZOO)
+"""The names that `sg.pinn.zoo` knows."""

@@ -14,7 +14,7 @@ from ..reproduce import ResultsError, write_atomic, write_section
 from ..training import CHECKPOINT
 
 GRID = 101
-"""Points a side of the pictures."""
+"""Points on each side of the pictures."""
 _COLOURS = {
     "auto": report.BLUE,
     "spring": report.ORANGE,
@@ -54,7 +54,8 @@ def train(
     - `show`: is called with a line of progress at each record.
 
     Returns the last record with the paths that were written. An interruption leaves a checkpoint. Raises
-    `ValueError` for a name it does not know and `ResultsError` for a folder it cannot use.
+    `ValueError` for a name it does not know and `ResultsError` for a folder it cannot use, such as one that
+    holds a run already while `resume` is not set: nothing is overwritten.
     """
     problem = pinn.zoo(name, hidden=hidden, points=points)
     chosen = pinn.setting(method, problem)._asdict()

@@ -1,0 +1,39 @@
+"""What `snapgrad pinn` does: trains, stores, goes on, and overwrites nothing."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from snapgrad import pinn
+from snapgrad.cli import app
+from snapgrad.pinn import study
+from snapgrad.reproduce import ResultsError
+
+
+def test_the_list_shows_equation_and_setting_of_every_problem():
+    shown = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["pinn", "list"], catch_exceptions=False).stdout
+    for name, entry in pinn.ZOO.items():
+        assert name in shown and entry.equation in shown and entry.setting in shown
+
+
+def test_study_writes_and_resumes(tmp_path):
+    lines = []
+    size = {"hidden": (6,), "points": (20, 2), "out": tmp_path}
+    done = study.train("poisson-1d", steps=25, show=lines.append, **size)
+    folder = tmp_path / "pinn" / "poisson-1d" / "auto-0"
+    records = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == [0, 25] and len(lines) == 2
+    assert all(path.exists() for path in done["files"]) and "error" in lines[0]
+    more = study.train("poisson-1d", steps=50, resume=True, **size)
+    assert more["step"] == 50
+    whole = study.train("poisson-1d", steps=50, **{**size, "out": tmp_path / "other"})
+    assert whole["relative_l2"] == more["relative_l2"]
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ResultsError, match=r"holds a run already\. Add --resume .*--out"):
+        study.train("poisson-1d", steps=1, **size)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    with pytest.raises(ValueError, match="another problem"):
+        study.train("poisson-1d", steps=1, resume=True, **{**size, "hidden": (7,)})
+    with pytest.raises(ResultsError, match="no checkpoint"):
+        study.train("poisson-1d", steps=1, resume=True, method="adam", **size)

@@ -47,7 +47,7 @@ class LeastSquares(AbstractProblem):
     maker: Callable | None  # the function of a key that makes them, where that was given
     fixed: PyTree  # the leaves that are not trained
 
-    def __init__(self, residual: Callable, data: PyTree, init: Any):
+    def __init__(self, residual: Any, data: PyTree, init: Any):
         if not callable(residual):
             raise TypeError(f"`residual` must be a function of (params, row), got {type(residual).__name__}.")
         self.residual, self.data = residual, _rows(data)
@@ -124,8 +124,8 @@ class _Row(eqx.Module):
     residual: Callable
     fixed: PyTree
 
-    def __call__(self, params: Params, row: PyTree) -> Float[Array, "..."]:
-        return jnp.asarray(self.residual(eqx.combine(params, self.fixed), row))
+    def __call__(self, params: Params, row: PyTree) -> Any:  # checked once, when the problem is made
+        return jax.tree.map(jnp.asarray, self.residual(eqx.combine(params, self.fixed), row))
 
 
 def _is_number(leaf: Any) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -101,8 +100,14 @@ def read_checkpoint(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """The stored tree and what was stored about it."""
     header, arrays = read_header(path)
     _same_leaves(path, header["leaves"], _described(like))
-    tree = eqx.tree_deserialise_leaves(io.BytesIO(arrays), _numbers(like))
-    tree = jax.tree.map(lambda new, old: jnp.asarray(new) if eqx.is_array(old) else new, tree, _numbers(like))
+    numbers = _numbers(like)
+    try:
+        tree = eqx.tree_deserialise_leaves(io.BytesIO(arrays), numbers)
+    except RuntimeError as error:  # what is there is not the array that the header promises
+        raise ValueError(f"{path} is damaged: {error.__cause__ or error}") from None
+    tree = jax.tree.map(
+        lambda new, old: np.asarray(new) if isinstance(old, np.ndarray) else new, tree, numbers
+    )
     return eqx.combine(tree, like), header["about"]
 
 

@@ -98,7 +98,7 @@ def test_a_pickle_is_never_read(path):
         hashlib.sha256(evil.getvalue()).hexdigest(),
     )
     path.write_bytes(b"\n".join([magic, json.dumps(header).encode(), evil.getvalue()]))
-    with pytest.raises(ValueError, match=r"damaged: .*pickle"):
+    with pytest.raises(ValueError, match="arrays cannot be read"):
         sg.load(path, {"w": jnp.zeros(1)})
 
 

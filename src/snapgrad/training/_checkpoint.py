@@ -104,7 +104,7 @@ def read_checkpoint(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     try:
         tree = eqx.tree_deserialise_leaves(io.BytesIO(arrays), numbers)
     except RuntimeError as error:  # what is there is not the array that the header promises
-        raise ValueError(f"{path} is damaged: {error.__cause__ or error}") from None
+        raise ValueError(f"{path} is damaged: its arrays cannot be read ({error}).") from None
     tree = jax.tree.map(
         lambda new, old: np.asarray(new) if isinstance(old, np.ndarray) else new, tree, numbers
     )

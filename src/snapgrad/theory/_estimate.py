@@ -7,7 +7,7 @@ Each is widened by the standard error over the folds, times 3.25.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
@@ -15,18 +15,19 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from scipy.sparse.linalg import eigsh
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from .._checks import positive_int, real_scalar
 from ..sampling import SquaredVolume, Uniform
 from . import exact
 from ._bounds import beta_range, gamma_range
 from ._closed_forms import alpha_svs, ratios
-from ._moments import FOLDS, Tilted, in_folds, projector, second_moment, squared_projector
+from ._moments import FOLDS, SymmetricRows, Tilted, in_folds, projector, second_moment, squared_projector
 from ._spectrum import Sampling, Spectrum, check_sample, psd_power, spectrum
 
 ENUMERATE = 8_000  # sets of rows that are enumerated rather than drawn
-_CHUNK = 512  # draws a call of the sampler
+_DENSE = 2_000  # up to so many rows, matrices for γ are formed: it is faster, and they are small
+_CHUNK = 512  # draws per call of the sampler
 _ERRORS = 3.25  # standard errors on either side: 99 % of Student's t over ten folds
 _BUDGET = {"alpha": (2_000, 256_000), "beta": (2_000, 256_000), "gamma": (500, 32_000)}
 """Draws before the first look at the interval, and at most; those for γ cost O(mn) each."""
@@ -112,12 +113,13 @@ def gamma(
     num_samples: int | None = None,
     rtol: float = 0.05,
     progress: bool = False,
+    max_memory: float = 8e9,
 ) -> Interval:
     """γ = ‖E[I_Sᵀ (J_S^{+(λ)})ᵀ W̃⁺ J_S^{+(λ)} I_S]‖ of Theorem 5.1, as an interval.
 
     **Arguments:**
 
-    - `J`: the matrix, `[m, n]`; memory grows like 10 m² numbers.
+    - `J`: the matrix, `[m, n]`.
     - `sample_size`, `damping`: k and λ.
     - `key`: for the draws; not needed where all sets can be enumerated, as for k ≤ 2 under SVS.
     - `sampling`: `"svs"` or `"uniform"`.
@@ -125,12 +127,16 @@ def gamma(
     - `rtol`: without `num_samples`, draw until the interval is narrower than `rtol` times the estimate,
       or the most draws are spent (32,000 for γ, 256,000 for β and α); the interval says which.
     - `progress`: show on the terminal how far it has come.
+    - `max_memory`: do not store more bytes than this. A draw takes k − 1 rows of m numbers until, with many
+      draws, all of ten m × m matrices are filled. Without `num_samples` there are no more draws than fit,
+      and the interval is as wide as they leave it; where too few fit, `ValueError` says so at once.
 
     ```python
-    sg.theory.gamma(J, sample_size=10, damping=1e-3, key=key)      # Interval(low, estimate, high)
+    J = jax.random.normal(jax.random.key(0), (30, 6))
+    sg.theory.gamma(J, sample_size=3, damping=1e-3, key=jax.random.key(1))     # Interval(low, estimate, high)
     ```
     """
-    return _estimate(J, sample_size, damping, sampling, "gamma", key, num_samples, rtol, progress)
+    return _estimate(J, sample_size, damping, sampling, "gamma", key, num_samples, rtol, progress, max_memory)
 
 
 def beta(
@@ -165,6 +171,7 @@ def _estimate(
     num_samples: int | None,
     rtol: float,
     progress: bool,
+    max_memory: float = math.inf,
 ) -> Interval:
     spec = spectrum(J)
     k, lam = check_sample(spec, sample_size, damping, sampling)
@@ -180,6 +187,8 @@ def _estimate(
     if most < 2 * FOLDS:
         raise ValueError(f"`num_samples` must be at least {2 * FOLDS} for an error bar, got {num_samples}.")
 
+    if kind == "gamma":
+        most = _affordable(m, k, first, most, max_memory)
     look = _Uniform(spec, k, lam, kind, key) if sampling == "uniform" else _Svs(J, spec, k, lam, kind, key)
     count = first
     with _bar(progress, f"{kind}, k = {k}") as show:
@@ -189,6 +198,25 @@ def _estimate(
             if count >= most or interval.relative_width <= rtol:
                 return interval
             count = min(2 * count, most)
+
+
+def _affordable(m: int, k: int, first: int, most: int, max_memory: float) -> int:
+    """The largest number of draws, from `first` to `most`, whose rows of X fit into memory."""
+
+    def memory(draws: int) -> float:
+        rows = min(m, draws // FOLDS * (k - 1))
+        return 8.0 * m * (FOLDS + 2) * rows  # the folds, and a fold being made from two others
+
+    if memory(first) > max_memory:
+        raise ValueError(
+            f"`J` has {m} rows: gamma from {first} draws of {k} of them needs {memory(first) / 1e9:.3g} GB, "
+            f"more than `max_memory`, which is {max_memory / 1e9:.3g} GB. Raise it, give fewer `num_samples` "
+            f"or a part of the rows, or see `sg.theory.bounds`, which needs none of this."
+        )
+    if memory(most) <= max_memory:
+        return most
+    fits = int(max_memory / memory(FOLDS)) * FOLDS
+    return max(first, fits)
 
 
 def _enumerated(J: Any, spec: Spectrum, k: int, lam: float, sampling: Sampling, kind: Kind) -> Interval:
@@ -201,10 +229,8 @@ def _enumerated(J: Any, spec: Spectrum, k: int, lam: float, sampling: Sampling, 
     D = ratios(spec, k, lam).leading
     p = spec.sigma**2 * D
     X = second_moment(spec, 1 / D if kind == "gamma" else 1 / p, sets, lam, "svs", weights)
-    if kind == "beta":
-        Z = spec.rows / np.sqrt(p)
-        X = Z.T @ X @ Z
-    value, _ = _top(X)
+    Z = spec.rows / np.sqrt(p)
+    value, _ = _top(_mean([_formed(X)]) if kind == "gamma" else Z.T @ (X @ Z))
     return Interval(value, value, value)
 
 
@@ -218,17 +244,23 @@ class _Svs:
         self.tilted = Tilted(spec, k, lam) if kind == "beta" else None
         matrix = J if self.tilted is None else self.tilted.matrix
         self.draws = Draws(SquaredVolume.from_matrix(matrix, sample_size=k, damping=lam), key)
-        self.folds, self.count = None, 0
+        self.folds: list[Any] = []
+        self.count = 0
 
     def __call__(self, count: int) -> Interval:
-        new = in_folds(self.draws(self.count, count))
-        part = np.stack([self._mean(sets) for sets in new])
         share = 1 - self.count / count
-        self.folds = part if self.folds is None else (1 - share) * self.folds + share * part
+        for fold, sets in enumerate(in_folds(self.draws(self.count, count))):
+            part = self._part(sets)
+            if self.count == 0:
+                self.folds.append(part)
+            elif isinstance(part, SymmetricRows):
+                self.folds[fold] = self.folds[fold].mixed(part, share)
+            else:
+                self.folds[fold] = (1 - share) * self.folds[fold] + share * part
         self.count = count
         return Interval(*(float(np.clip(x, *self.known)) for x in _largest(self.folds)))
 
-    def _mean(self, sets: Int[np.ndarray, "N k"]) -> Float[np.ndarray, "d d"]:
+    def _part(self, sets: Int[np.ndarray, "N k"]) -> Any:
         if self.tilted is None:
             return second_moment(self.spec, 1 / self.D, sets[:, :-1], self.lam, "svs")
         P_half = 1 / (self.spec.sigma * np.sqrt(self.D))
@@ -246,42 +278,52 @@ class _Uniform:
     def __call__(self, count: int) -> Interval:
         spec, lam = self.spec, self.lam
         if self.kind == "alpha":
-            return _smallest(
-                np.stack([projector(spec, sets, lam) for sets in in_folds(self.draws(0, count))])
-            )
+            return _smallest([projector(spec, sets, lam) for sets in in_folds(self.draws(0, count))])
         projectors = np.stack([projector(spec, sets, lam) for sets in in_folds(self.more(0, 4 * count))])
         P_bar = projectors.mean(axis=0)
         parts = in_folds(self.draws(0, count))
         if self.kind == "gamma":
             M = psd_power(P_bar / np.outer(spec.sigma, spec.sigma), -1, spec.tiny)
             folds = [second_moment(spec, M, sets[:, :-1], lam, "uniform") for sets in parts]
-            return _widen(_largest(np.stack(folds)), projectors, spec.tiny, power=1)
+            return _widen(_largest(folds), projectors, spec.tiny, power=1)
         P_half = psd_power(P_bar, -0.5, spec.tiny)
         folds = [squared_projector(spec, P_half, sets, lam, 0.0, 0.0) for sets in parts]
-        return _widen(_largest(np.stack(folds)), projectors, spec.tiny, power=2)
+        return _widen(_largest(folds), projectors, spec.tiny, power=2)
 
 
-def _largest(folds: Float[np.ndarray, "folds d d"]) -> Interval:
+def _largest(folds: Sequence[Any]) -> Interval:
     """‖E M‖ from the means of M over folds: [cross-validated, plug-in] and the error of both.
 
     Where the plug-in is too high by b, to second order in the noise, the cross-validated value is too low
     by b G/(G−1), with G folds; the estimate weighs the two so that this cancels.
     """
-    G = len(folds)
-    total = folds.sum(axis=0)
-    plug_in, start = _top(total / G)
+    G, folds = len(folds), [_formed(fold) for fold in folds]
+    plug_in, start = _top(_mean(folds))
     cross = np.empty(G)
     for g in range(G):
-        _, v = _top((total - folds[g]) / (G - 1), start)
-        cross[g] = v @ folds[g] @ v
+        _, v = _top(_mean([fold for i, fold in enumerate(folds) if i != g]), start)
+        cross[g] = v @ (folds[g] @ v)
     low = min(float(cross.mean()), plug_in)
     error = _ERRORS * float(np.std(cross, ddof=1)) / math.sqrt(G)
     return Interval(low - error, (G * plug_in + (G - 1) * low) / (2 * G - 1), plug_in + error)
 
 
-def _smallest(folds: Float[np.ndarray, "folds d d"]) -> Interval:
+def _mean(folds: Sequence[Any]) -> Any:
+    """The mean of matrices: a matrix or, of matrices that are not formed, an operator."""
+    if isinstance(folds[0], np.ndarray):
+        return sum(folds) / len(folds)
+    m = len(folds[0].diagonal)
+    return LinearOperator((m, m), matvec=lambda v: sum(fold @ v for fold in folds) / len(folds), dtype=float)
+
+
+def _formed(X: Any) -> Any:
+    """A matrix that is small as an array."""
+    return X.dense() if isinstance(X, SymmetricRows) and len(X.diagonal) <= _DENSE else X
+
+
+def _smallest(folds: Sequence[Float[np.ndarray, "d d"]]) -> Interval:
     """λ_min(E M) of positive semidefinite M: as `_largest`, upside down."""
-    low, estimate, high = _largest(-folds)
+    low, estimate, high = _largest([-fold for fold in folds])
     return Interval(max(-high, 0.0), max(-estimate, 0.0), -low)
 
 
@@ -297,15 +339,15 @@ def _widen(interval: Interval, projectors: np.ndarray, tiny: float, power: int) 
     return Interval(interval.low / (1 + eps) ** power, interval.estimate, high)
 
 
-def _top(
-    A: Float[np.ndarray, "d d"], start: Float[np.ndarray, " d"] | None = None
-) -> tuple[float, Float[np.ndarray, " d"]]:
-    """The largest eigenvalue and its vector."""
-    if len(A) < 200:
+def _top(A: Any, start: Float[np.ndarray, " d"] | None = None) -> tuple[float, Float[np.ndarray, " d"]]:
+    """The largest eigenvalue and its vector, of a symmetric matrix or operator."""
+    size = A.shape[0]
+    if size < 200:
         w, Q = np.linalg.eigh(A)
         return float(w[-1]), Q[:, -1]
-    start = np.ones(len(A)) if start is None else start  # a fixed start: the same numbers every time
-    w, Q = eigsh(A, k=1, which="LA", v0=start)
+    start = np.ones(size) if start is None else start  # a fixed start: the same numbers every time
+    # Where products are expensive, six digits do: sampling leaves two, and the error of a value is squared.
+    w, Q = eigsh(A, k=1, which="LA", v0=start, tol=0 if isinstance(A, np.ndarray) else 1e-6)
     return float(w[0]), Q[:, 0]
 
 

@@ -21,7 +21,7 @@ and weighted by the ratio of the laws, a constant over det(I + t AᵀA).
 """
 
 import math
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -37,6 +37,39 @@ Form: TypeAlias = Float[np.ndarray, " e"] | Float[np.ndarray, "e e"]
 """A symmetric matrix in the basis V; one axis means diagonal, as all are under squared volume sampling."""
 
 
+class SymmetricRows(NamedTuple):
+    """The symmetric m × m matrix (A + Aᵀ)/2 + diag(d) where only a few rows of A are not zero.
+
+    A mean over few draws is such a matrix, and m × m numbers are not needed to multiply with it.
+
+    - `index`: which rows of A are stored, in increasing order; `rows`: these rows; `diagonal`: d.
+    """
+
+    index: Int[np.ndarray, " u"]
+    rows: Float[np.ndarray, "u m"]
+    diagonal: Float[np.ndarray, " m"]
+
+    def __matmul__(self, x: Float[np.ndarray, "m *columns"]) -> Float[np.ndarray, "m *columns"]:
+        """The product with a vector or with a matrix."""
+        out = self.rows.T @ x[self.index] / 2 + (self.diagonal * x.T).T
+        out[self.index] += self.rows @ x / 2
+        return out
+
+    def dense(self) -> Float[np.ndarray, "m m"]:
+        """All m × m numbers."""
+        A = np.zeros((len(self.diagonal), len(self.diagonal)))
+        A[self.index] = self.rows
+        return (A + A.T) / 2 + np.diag(self.diagonal)
+
+    def mixed(self, other: "SymmetricRows", share: float) -> "SymmetricRows":
+        """(1 − share) times this matrix plus share times the other one."""
+        index = np.union1d(self.index, other.index)
+        rows = np.zeros((len(index), len(self.diagonal)))
+        rows[np.searchsorted(index, self.index)] = (1 - share) * self.rows
+        rows[np.searchsorted(index, other.index)] += share * other.rows
+        return SymmetricRows(index, rows, (1 - share) * self.diagonal + share * other.diagonal)
+
+
 def second_moment(
     spec: Spectrum,
     M: Form,
@@ -44,7 +77,7 @@ def second_moment(
     lam: float,
     sampling: Sampling,
     weights: Float[np.ndarray, " N"] | None = None,
-) -> Float[np.ndarray, "m m"]:
+) -> SymmetricRows:
     """X with M for W̃⁺: the mean over draws of S less one row or, with `weights` P'(R), the sum over all R."""
     if M.ndim == 2:  # a rotation of the basis makes M diagonal and changes nothing else
         M, Q = np.linalg.eigh(M)
@@ -52,7 +85,9 @@ def second_moment(
     Z, k = spec.rows, sets.shape[1] + 1
     squares, forms = _dots(Z, Z), np.stack([np.ones(spec.rank), M], axis=1)
     rho = math.exp(log_esp_ratio(spec, k, lam)) if weights is not None and sampling == "svs" else None
-    out, diagonal = np.zeros((len(Z), len(Z))), np.zeros(len(Z))
+    used, places = np.unique(sets, return_inverse=True)
+    places = places.reshape(sets.shape)
+    out, diagonal = np.zeros((len(used), len(Z))), np.zeros(len(Z))
     for index, R in enumerate(sets):
         left, s, right, q = (x[0] for x in exact.singular_values(spec, R[None], lam))
         right, inverse = right[:, : spec.rank], _inverse(q)
@@ -76,8 +111,8 @@ def second_moment(
         c *= k / c.sum() if rho is None else rho
         c *= 1 / len(sets) if weights is None else weights[index]
         diagonal += c * h
-        out[R] += (c[:, None] * (scale[:, None] * (v @ (M[:, None] * F)) - a * h[:, None])).T
-    return (out + out.T) / 2 + np.diag(diagonal)
+        out[places[index]] += (c[:, None] * (scale[:, None] * (v @ (M[:, None] * F)) - a * h[:, None])).T
+    return SymmetricRows(used, out, diagonal)
 
 
 def projector(spec: Spectrum, sets: Int[np.ndarray, "N k"], lam: float) -> Float[np.ndarray, "e e"]:

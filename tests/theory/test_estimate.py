@@ -199,7 +199,7 @@ def test_few_rows_of_a_symmetric_matrix():
         np.testing.assert_allclose(one @ x, one.dense() @ x, atol=1e-14)
     mixed = one.mixed(two, 0.3)
     np.testing.assert_allclose(mixed.dense(), 0.7 * one.dense() + 0.3 * two.dense(), atol=1e-14)
-    assert mixed.index.tolist() == [0, 1, 4, 5]
+    assert mixed.places.tolist() == [0, 1, 4, 5]
 
 
 def test_many_rows_need_no_square_matrix(monkeypatch):

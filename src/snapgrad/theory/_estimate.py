@@ -313,7 +313,11 @@ def _mean(folds: Sequence[Any]) -> Any:
     if isinstance(folds[0], np.ndarray):
         return sum(folds) / len(folds)
     m = len(folds[0].diagonal)
-    return LinearOperator((m, m), matvec=lambda v: sum(fold @ v for fold in folds) / len(folds), dtype=float)
+    return LinearOperator(  # SciPy's own types do not know that the class makes another one of itself
+        (m, m),  # pyright: ignore[reportCallIssue]
+        matvec=lambda v: sum(fold @ v for fold in folds) / len(folds),  # pyright: ignore[reportCallIssue]
+        dtype=float,  # pyright: ignore[reportCallIssue]
+    )
 
 
 def _formed(X: Any) -> Any:
@@ -347,7 +351,8 @@ def _top(A: Any, start: Float[np.ndarray, " d"] | None = None) -> tuple[float, F
         return float(w[-1]), Q[:, -1]
     start = np.ones(size) if start is None else start  # a fixed start: the same numbers every time
     # Where products are expensive, six digits do: sampling leaves two, and the error of a value is squared.
-    w, Q = eigsh(A, k=1, which="LA", v0=start, tol=0 if isinstance(A, np.ndarray) else 1e-6)
+    tol: Any = 0 if isinstance(A, np.ndarray) else 1e-6
+    w, Q = eigsh(A, k=1, which="LA", v0=start, tol=tol)
     return float(w[0]), Q[:, 0]
 
 

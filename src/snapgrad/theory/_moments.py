@@ -42,31 +42,31 @@ class SymmetricRows(NamedTuple):
 
     A mean over few draws is such a matrix, and m × m numbers are not needed to multiply with it.
 
-    - `index`: which rows of A are stored, in increasing order; `rows`: these rows; `diagonal`: d.
+    - `places`: which rows of A are stored, in increasing order; `rows`: these rows; `diagonal`: d.
     """
 
-    index: Int[np.ndarray, " u"]
+    places: Int[np.ndarray, " u"]
     rows: Float[np.ndarray, "u m"]
     diagonal: Float[np.ndarray, " m"]
 
     def __matmul__(self, x: Float[np.ndarray, "m *columns"]) -> Float[np.ndarray, "m *columns"]:
         """The product with a vector or with a matrix."""
-        out = self.rows.T @ x[self.index] / 2 + (self.diagonal * x.T).T
-        out[self.index] += self.rows @ x / 2
+        out = self.rows.T @ x[self.places] / 2 + (self.diagonal * x.T).T
+        out[self.places] += self.rows @ x / 2
         return out
 
     def dense(self) -> Float[np.ndarray, "m m"]:
         """All m × m numbers."""
         A = np.zeros((len(self.diagonal), len(self.diagonal)))
-        A[self.index] = self.rows
+        A[self.places] = self.rows
         return (A + A.T) / 2 + np.diag(self.diagonal)
 
     def mixed(self, other: "SymmetricRows", share: float) -> "SymmetricRows":
         """(1 − share) times this matrix plus share times the other one."""
-        index = np.union1d(self.index, other.index)
+        index = np.union1d(self.places, other.places)
         rows = np.zeros((len(index), len(self.diagonal)))
-        rows[np.searchsorted(index, self.index)] = (1 - share) * self.rows
-        rows[np.searchsorted(index, other.index)] += share * other.rows
+        rows[np.searchsorted(index, self.places)] = (1 - share) * self.rows
+        rows[np.searchsorted(index, other.places)] += share * other.rows
         return SymmetricRows(index, rows, (1 - share) * self.diagonal + share * other.diagonal)
 
 

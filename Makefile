@@ -51,7 +51,7 @@ test-newest:
 	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[test]'
 	$(VENV)-newest/bin/python -m pip list 2>/dev/null | grep -E "^jax"
 	$(VENV)-newest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal \
-		tests/test_jacobian_*.py tests/test_golden_steps.py tests/test_identities.py tests/test_conformance.py \
+		tests/structure tests/operators tests/test_golden_steps.py tests/test_identities.py tests/test_conformance.py \
 		tests/test_solve.py tests/test_run.py tests/test_pinn.py tests/test_squared_volume.py
 
 reproduce: $(STAMP)

@@ -303,8 +303,9 @@ def _mv(jac: StructuredJacobian, tangent: Params) -> Float[Array, " k"]:
         return jax.jvp(rows, (jac.params,), (tangent,))[1].astype(jac.dtype)
     # Forward mode refuses a custom_vjp: J is the transpose of its transpose.
     out, pull = jax.vjp(rows, jac.params)
-    conjugate = jax.tree.map(jnp.conj, tangent)
-    _, push = jax.vjp(lambda u: jax.tree.map(jnp.conj, pull(u)[0]), jnp.zeros_like(out))
+    back, push = jax.vjp(lambda u: jax.tree.map(jnp.conj, pull(u)[0]), jnp.zeros_like(out))
+    # A rule may give the gradient of a float32 leaf in float64, and `push` wants what it gave.
+    conjugate = jax.tree.map(lambda t, g: jnp.conj(t).astype(g.dtype), tangent, back)
     return push(conjugate)[0].astype(jac.dtype)
 
 

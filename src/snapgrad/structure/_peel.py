@@ -20,10 +20,22 @@ from ._trace import Program, Ref
 from ._views import Dim, UnstructuredError, View
 from .compat import JaxprEqn, Literal
 
+MOST_TERMS = 128
+"""A leaf keeps its rows if its gradient has more sums of outer products: each is compiled on its own."""
+MOST_EQUATIONS = 64 * MOST_TERMS
+"""A leaf keeps its rows if more equations have to be read: shared sums are walked along every path."""
+
 
 def peel(program: Program, index: int, shape: tuple[int, ...]) -> list[Term]:
-    """The outer products that add up to output `index`; raises `UnstructuredError` where there are others."""
-    return _peel(program, program.jaxpr.outvars[index], Trail(views.leaf_view(shape)))
+    """The outer products that add up to output `index`.
+
+    Raises `UnstructuredError` if something else contributes to it, or if there are too many of them.
+    """
+    visits = iter(range(MOST_EQUATIONS))
+    terms = _peel(program, program.jaxpr.outvars[index], Trail(views.leaf_view(shape), visits))
+    if len(terms) > MOST_TERMS:
+        raise UnstructuredError(f"{len(terms)} sums of outer products, which would take long to compile")
+    return terms
 
 
 def is_zero(program: Program, atom: Any) -> bool:
@@ -42,6 +54,8 @@ def is_zero(program: Program, atom: Any) -> bool:
 
 
 def _peel(program: Program, atom: Any, trail: Trail) -> list[Term]:
+    if next(trail.visits, None) is None:
+        raise UnstructuredError(f"a sum along more than {MOST_EQUATIONS} equations")
     if is_zero(program, atom):
         return []
     eqn = program.made_by(atom)
@@ -243,9 +257,14 @@ def _peel_sum(body: Program, out: Any, before: Any, trail: Trail) -> list[Term]:
 
 
 def _leads_to(body: Program, atom: Any, before: Any) -> bool:
-    if atom is before:
-        return True
-    eqn = body.made_by(atom)
-    if eqn is None or eqn.primitive.name not in ("add_any", "add"):
-        return False
-    return any(_leads_to(body, a, before) for a in eqn.invars)
+    """Whether `before` is one of the summands of a value."""
+    queue, seen = [atom], set()
+    while queue:
+        atom = queue.pop()
+        if atom is before:
+            return True
+        eqn = body.made_by(atom)
+        if eqn is not None and eqn.primitive.name in ("add_any", "add") and atom not in seen:
+            seen.add(atom)
+            queue += eqn.invars
+    return False

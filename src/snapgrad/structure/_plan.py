@@ -183,6 +183,7 @@ def _regions(shape: tuple[int, ...], terms: list[Term], outputs: int) -> tuple[R
     """Terms grouped by the box of the leaf they fill; boxes must not overlap."""
     groups: dict[Layout, Region] = {}
     for term in terms:
+        term.check()
         left, right = term.pieces("left"), term.pieces("right")
         layout = views.layout(shape, term.offset, term.pieces("batch"), left, right)
         swap = layout.left != views.merged(left)

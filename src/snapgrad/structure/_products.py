@@ -1,5 +1,6 @@
 """The product at the end of a trail: which of its axes are kept, and which are summed over."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import compat
@@ -13,6 +14,7 @@ class Trail(NamedTuple):
     """What has been passed on the way from the leaf."""
 
     view: View
+    visits: Iterator[int]  # gives out a number for each equation that may still be read
     loops: tuple[tuple[Dim, int], ...] = ()  # with their lengths
     factors: tuple[Factor, ...] = ()
     sign: int = 1
@@ -24,7 +26,10 @@ def product(program: Program, eqn: JaxprEqn, trail: Trail) -> Term:
     """The term of a product (matrix product, convolution, `mul`) whose output the trail's view describes."""
     convolution = eqn.primitive.name == "conv_general_dilated"
     skip = len(trail.loops)
-    roles = [Role(_kept(dim), dim, length, (i, i)) for i, (dim, length) in enumerate(trail.loops)]
+    roles = [
+        Role(_kept(dim), dim, dim.take[1] if dim.take else length, (i, i))
+        for i, (dim, length) in enumerate(trail.loops)
+    ]
     left, right = eqn.invars
     if convolution:
         roles += _convolution_roles(eqn, trail.view.dims, skip)
@@ -41,7 +46,7 @@ def product(program: Program, eqn: JaxprEqn, trail: Trail) -> Term:
         sign=trail.sign,
         quarter_turns=trail.quarter_turns,
         real=trail.real,
-        loops=skip,
+        loops=tuple(length for _, length in trail.loops),
         convolution=eqn if convolution else None,
     )
 

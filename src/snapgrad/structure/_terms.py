@@ -1,6 +1,7 @@
 """One sum of outer products inside a leaf's gradient, and its operands in a common layout."""
 
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -9,8 +10,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Inexact
 
+from . import compat
 from ._trace import Captured, Ref
-from ._views import Dim, Pieces
+from ._views import Dim, Pieces, UnstructuredError
 from .compat import JaxprEqn
 
 
@@ -40,7 +42,7 @@ class Term(NamedTuple):
     sign: int = 1
     quarter_turns: int = 0  # times −i, which turns an imaginary part into a real one
     real: bool = False  # only the real part of the product reaches the leaf
-    loops: int = 0
+    loops: tuple[int, ...] = ()  # lengths of the loops that both operands are stacked over
     convolution: JaxprEqn | None = None
 
     @property
@@ -58,6 +60,37 @@ class Term(NamedTuple):
         """The entries of the leaf that axes of this kind walk over."""
         return tuple(piece for role in self.roles if role.kind == kind for piece in role.dim.kept)
 
+    def check(self) -> None:
+        """Raise `UnstructuredError` unless the roles account for every entry of both operands.
+
+        They always should; but rows, which are right, must be kept where a program was misread.
+        """
+        for side, shape in enumerate(self._shapes()):
+            left_over = dict(enumerate((*self.loops, *shape)))
+            for role in self.roles:
+                axis = role.axes[side]
+                if axis < 0:
+                    continue
+                size = left_over.pop(axis, -1)
+                start, used = role.dim.take or (0, size)
+                summed = role.dim.pieces is None
+                wanted = used if summed else prod(n for n, _ in role.dim.kept)
+                wanted = role.size if summed and role.kind == "sum" else wanted
+                if size < 0 or start + used > size or used != wanted:
+                    raise UnstructuredError("a product whose operands do not fit together")
+            if any(size != 1 for size in left_over.values()):
+                raise UnstructuredError("a product whose operands do not fit together")
+
+    def _shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of both operands for one step of the loops, a convolution as in `_patches`."""
+        left, right = (aval.shape for aval in self.avals)
+        if self.convolution is None:
+            return left, right
+        numbers, out = self.convolution.params["dimension_numbers"], compat.shape(self.convolution.outvars[0])
+        kernel = tuple(right[i] for i in numbers.rhs_spec)
+        batch, feature = (left[i] for i in numbers.lhs_spec[:2])
+        return (batch, *(out[i] for i in numbers.out_spec[2:]), feature, *kernel[2:]), kernel
+
     def want(self) -> "Term":
         """Ask the program for the operands."""
         for ref in (*self.operands, *(factor.ref for factor in self.factors)):
@@ -69,7 +102,7 @@ class Term(NamedTuple):
         left, right = (jnp.asarray(captured.get(ref)) for ref in self.operands)
         if self.convolution is not None:
             patches = partial(_patches, self.convolution)
-            for _ in range(self.loops):
+            for _ in self.loops:
                 patches = jax.vmap(patches)
             left, right = patches(left, right)
         for factor in self.factors:

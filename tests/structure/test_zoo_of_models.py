@@ -11,6 +11,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from snapgrad.operators import jacobian, realify
+from snapgrad.structure import _peel
+from snapgrad.structure._views import UnstructuredError
 
 KEY = jax.random.key(0)
 
@@ -142,6 +144,16 @@ def stacked_scan(p, x):
     return jnp.sum(jax.lax.scan(lambda h, w: (h + jnp.tanh(h @ w["W"] + w["b"]), None), x, p)[0])
 
 
+def repeated_layers(p, x):  # two layers share a weight, three have their own, all in one loop
+    weights = jnp.concatenate([jnp.broadcast_to(p["V"], (2, *p["V"].shape)), p["W"]])
+    return jnp.sum(jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)[0])
+
+
+def promoting_rule(p, x):  # the rule gives the gradient of a float32 weight in float64
+    hidden = jnp.tanh(doubled(p["W"], x))
+    return jnp.sum(jax.lax.map(lambda h: jnp.tanh(h @ p["V"]), hidden[None]))
+
+
 def recurrent(p, x):  # x: [time, d]; the same weight at every step
     step = lambda h, x: (jnp.tanh(h @ p["W"] + x @ p["U"]), None)  # noqa: E731
     return jnp.sum(jax.lax.scan(step, jnp.zeros(p["W"].shape[0]), x)[0] ** 2)
@@ -242,6 +254,18 @@ ZOO = {
     "custom vjp": (custom_backward, {"W": weight(1, 8, 9), "V": weight(2, 6, 8)}, points(6, 6), ()),
     "custom jvp": (custom_forward, {"W": weight(1, 8, 9), "V": weight(2, 6, 8)}, points(6, 6), ()),
     "scan over layers": (stacked_scan, layers, points(6, 8), ("['b']",)),
+    "repeated layers": (
+        repeated_layers,
+        {"V": weight(1, 12, 12), "W": weight(2, 3, 12, 12)},
+        points(3, 12),
+        (),
+    ),
+    "promoting rule": (
+        promoting_rule,
+        {"W": weight(1, 6, 8, dtype=jnp.float32), "V": weight(2, 8, 5)},
+        points(6, 6),
+        (),
+    ),
     "recurrent": (recurrent, {"W": weight(1, 12, 12), "U": weight(2, 10, 12)}, points(6, 3, 10), ()),
     "stacked leaf": (stacked_loop, {"W": weight(1, 3, 8, 8)}, points(6, 8), ()),
     "concatenated": (concatenated, {"A": weight(1, 8, 6), "B": weight(2, 8, 6)}, points(6, 8), ()),
@@ -299,22 +323,33 @@ def check_against_dense(fn, params, batch, tolerance=1e-12, **options):
         close(found, wanted, tolerance=tolerance)
 
 
+def tolerance_for(params):
+    """A float32 leaf limits what its rows can be compared to."""
+    return 2e-6 if any(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params)) else 1e-12
+
+
 @pytest.mark.parametrize("name", ZOO)
 def test_zoo(name):
     fn, params, batch, _ = ZOO[name]
-    # A float32 leaf limits what its rows can be compared to.
-    single = any(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
-    check_against_dense(fn, params, batch, tolerance=2e-6 if single else 1e-12)
+    check_against_dense(fn, params, batch, tolerance_for(params))
 
 
-BLOCKED = ["mlp", "custom vjp", "complex rbm", "vector output", "recurrent", "laplacian forward 2d"]
+BLOCKED = [
+    "mlp",
+    "promoting rule",
+    "custom vjp",
+    "complex rbm",
+    "vector output",
+    "recurrent",
+    "laplacian forward 2d",
+]
 
 
 @pytest.mark.parametrize("name", BLOCKED)
 def test_blocks_of_rows(name):
     # Three blocks, the last of them overlapping; mv and rmv are then one jvp and one vjp.
     fn, params, batch, _ = ZOO[name]
-    check_against_dense(fn, params, batch, block_size=3)
+    check_against_dense(fn, params, batch, tolerance_for(params), block_size=3)
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -447,3 +482,40 @@ def test_params_may_be_one_array():
     close(jac.gram(), J @ J.T)
     close(jac.mv(jnp.ones(7)), J @ jnp.ones(7))
     np.testing.assert_allclose(ravel_pytree(jac.rmv(jnp.ones(4)))[0], J.T @ jnp.ones(4), atol=1e-12)
+
+
+def test_products_of_a_few_steps_of_a_loop():
+    """The weight that two of five steps share gives two outer products, not five."""
+    fn, params, batch, _ = ZOO["repeated layers"]
+    reports = jacobian(fn, params, batch).explain().leaves
+    assert [r.why for r in reports] == ["2 outer products a row", "1 outer product a row"]
+
+
+def test_sums_of_shared_values_are_bounded(monkeypatch):
+    """2³⁰ paths lead to this weight; rows are kept instead of walking them."""
+
+    def symmetrised(p, x):
+        for _ in range(30):
+            p = p + p.T
+        return jnp.sum(jnp.tanh(x @ p))
+
+    W, batch = weight(1, 5, 5), points(3, 5)
+    assert "a sum along more than" in str(jacobian(symmetrised, W, batch).explain())
+    monkeypatch.setattr(_peel, "MOST_TERMS", 2)
+    twice = jacobian(lambda p, x: jnp.sum(jnp.tanh(x @ p) @ p @ p), W, batch)
+    assert "3 sums of outer products" in str(twice.explain())
+
+
+def test_operands_that_do_not_fit_are_not_used():
+    """Whatever a misread program claims, rows are kept where the claim cannot be true."""
+    plan = jacobian(mlp, mlp_params([4, 16, 16, 1]), points(2, 4)).plan()
+    term = plan.leaves[2].regions[0].terms[0]
+    term.check()
+    for role in range(2):
+        roles = list(term.roles)
+        axes = roles[role].dim._replace(pieces=((7, 1),))
+        roles[role] = roles[role]._replace(dim=axes)
+        with pytest.raises(UnstructuredError, match="do not fit"):
+            term._replace(roles=tuple(roles)).check()
+        with pytest.raises(UnstructuredError, match="do not fit"):
+            term._replace(roles=tuple(r for i, r in enumerate(term.roles) if i != role)).check()

@@ -75,6 +75,6 @@ print("same")
 @pytest.mark.parametrize("devices", [4, 3])
 def test_sharded_equals_one_device(devices):
     env = dict(os.environ, XLA_FLAGS=f"--xla_force_host_platform_device_count={devices}", JAX_PLATFORMS="cpu")
-    code = CODE.format(devices=devices, tests=str(Path(__file__).parent))
+    code = CODE.format(devices=devices, tests=str(Path(__file__).parents[1]))
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0 and "same" in done.stdout, done.stderr[-3000:]

@@ -18,6 +18,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._checks import positive_int
+from ._select import pivoted_cholesky
 
 Kernel: TypeAlias = Float[Array, "k k"] | Callable[[Float[Array, " k"]], Float[Array, " k"]]
 """A positive semidefinite matrix, or the function that multiplies by it."""
@@ -112,23 +113,9 @@ def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = 
 
 
 def rp_cholesky(K: Float[Array, "k k"], *, rank: int, key: PRNGKeyArray) -> LowRank:
-    """Randomly pivoted Cholesky: pivots are drawn in proportion to the diagonal that is left."""
-    size = K.shape[0]
-    rank = positive_int("rank", rank, most=size, most_name="the number of rows")
-
-    def step(state, item):
-        F, diagonal = state
-        index, key = item
-        pivot = jax.random.categorical(key, jnp.log(jnp.maximum(diagonal, 0)))
-        column = K[:, pivot] - jnp.matmul(F, F[pivot], precision=Precision.HIGHEST)
-        scale = jnp.maximum(diagonal[pivot], 0)
-        column = jnp.where(scale > 0, column / jnp.sqrt(jnp.where(scale > 0, scale, 1)), 0)
-        diagonal = jnp.maximum(diagonal - column**2, 0).at[pivot].set(0)
-        return (F.at[:, index].set(column), diagonal), None
-
-    start = jnp.zeros((size, rank), K.dtype), jnp.diagonal(K)
-    (F, _), _ = lax.scan(step, start, (jnp.arange(rank), jax.random.split(key, rank)))
-    U, s, _ = jnp.linalg.svd(F, full_matrices=False)
+    """The low-rank approximation of K by randomly pivoted Cholesky, which reads `rank` of its columns."""
+    rank = positive_int("rank", rank, most=K.shape[0], most_name="the number of rows")
+    U, s, _ = jnp.linalg.svd(pivoted_cholesky(key, K, rank).factor, full_matrices=False)
     return LowRank(U, s**2)
 
 

@@ -2,7 +2,7 @@
 
 from ._chain import DownUpChain as DownUpChain
 from ._chain import SwapChain as SwapChain
-from ._pool import Pool as Pool
+from ._oversample import Pool as Pool
 from ._squared_volume import AdaptiveSquaredVolume as AdaptiveSquaredVolume
 from ._squared_volume import SquaredVolume as SquaredVolume
 from ._uniform import AllRows as AllRows

@@ -6,12 +6,11 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import one_of, positive_int, real_scalar
 from .._contracts import AbstractSampler, Batch, Linearisation, State
-from ..linalg._solve import rank_cutoff
-from ._squared_volume import select_from_gram
+from ..linalg import pivoted_cholesky, select_by_volume
 
 
 class Pool(AbstractSampler):
@@ -85,29 +84,8 @@ class Pool(AbstractSampler):
                 f"`base` must draw one entry a row of the Jacobian: {c} rows, got leaves of shape {shapes}."
             )
         positive_int("sample_size", self.sample_size, most=c, most_name="the size of the pool")
-        select = select_from_gram if self.subselect == "dpp" else select_by_pivots
-        chosen = select(key_select, K, self.sample_size, self.damping)
+        if self.subselect == "dpp":
+            chosen = select_by_volume(key_select, K, self.sample_size, self.damping)
+        else:
+            chosen = pivoted_cholesky(key_select, K, self.sample_size, self.damping).pivots
         return jax.tree.map(lambda leaf: leaf[chosen], pool), state
-
-
-def select_by_pivots(
-    key: PRNGKeyArray, K: Float[Array, "c c"], sample_size: int, damping: Float[Array, ""]
-) -> Int[Array, " k"]:
-    """The pivots of randomly pivoted Cholesky on L = K + λI: j next with P ∝ L_jj − L_jS L_S⁻¹ L_Sj."""
-    c = K.shape[0]
-    L = K + damping.astype(K.dtype) * jnp.eye(c, dtype=K.dtype)
-    diagonal = jnp.diagonal(L)
-    tiny = rank_cutoff(c, K.dtype) * diagonal.max()
-
-    def step(carry: Any, key: PRNGKeyArray) -> tuple[Any, Int[Array, ""]]:
-        t, rest, free, F = carry
-        # Once all that is left is rounding (or NaN), any row will do.
-        weights = jnp.where(free & (rest > tiny), rest, 0)
-        weights = jnp.where(jnp.any(weights > 0), weights, jnp.where(free, 1.0, 0.0).astype(K.dtype))
-        pivot = jax.random.categorical(key, jnp.log(weights))
-        column = L[:, pivot] - jnp.sum(F * F[pivot][None, :], axis=1)
-        column = jnp.where(rest[pivot] > tiny, column / jnp.sqrt(jnp.maximum(column[pivot], tiny)), 0)
-        return (t + 1, rest - column**2, free.at[pivot].set(False), F.at[:, t].set(column)), pivot
-
-    start = (jnp.zeros((), int), diagonal, jnp.ones(c, bool), jnp.zeros((c, sample_size), K.dtype))
-    return jax.lax.scan(step, start, jax.random.split(key, sample_size))[1]

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from test_squared_volume import NUM_SAMPLES, frequencies, matrices, p_value, svs_law
 
 import snapgrad as sg
 from snapgrad.sampling import AllRows, DownUpChain, Pool, SquaredVolume, SwapChain, Uniform
-from test_squared_volume import NUM_SAMPLES, frequencies, matrices, p_value, svs_law
 
 MATRICES = dict((f"{name} n={J.shape[1]}", J) for name, J in matrices())
 SUBSETS = list(itertools.combinations(range(8), 3))

@@ -12,8 +12,8 @@ import pytest
 import scipy.stats
 
 import snapgrad as sg
+from snapgrad.linalg._select import _invert
 from snapgrad.sampling import AdaptiveSquaredVolume, SquaredVolume
-from snapgrad.sampling._squared_volume import _invert
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 GOLDEN_J = np.array(GOLDEN["J"], dtype=float)

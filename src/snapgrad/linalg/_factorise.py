@@ -1,0 +1,135 @@
+"""Factor K + λI once, solve with it many times."""
+
+import abc
+from collections.abc import Callable
+from typing import Literal, TypeAlias, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from .._checks import one_of
+from ._gram import psd_eigh, rank_cutoff
+
+Solver: TypeAlias = Literal["auto", "cholesky", "eigh", "qr"]
+SOLVERS: tuple[Solver, ...] = get_args(Solver)
+"""How a step solves its system: see `factorise`, and `psd_solve` and `pinv_solve` for a single solve."""
+
+Matrix: TypeAlias = Float[Array, "_ _"] | Callable[[], Float[Array, "_ _"]]
+"""A matrix, or a function without arguments that returns it and is called only where it is needed."""
+
+
+class AbstractFactors(eqx.Module):
+    """A factorisation of K + λI for a positive semidefinite K; `sg.linalg.factorise` makes one."""
+
+    @abc.abstractmethod
+    def solve(self, b: Float[Array, " k"]) -> Float[Array, " k"]:
+        """(K + λI)⁺ b."""
+
+    @abc.abstractmethod
+    def inverse_diagonal(self) -> Float[Array, " k"]:
+        """The diagonal of (K + λI)⁺."""
+
+
+class TriangularFactors(AbstractFactors):
+    """K + λI = LLᵀ. Nothing is checked: a singular matrix gives numbers that are not finite."""
+
+    L: Float[Array, "k k"]
+
+    def solve(self, b: Float[Array, " k"]) -> Float[Array, " k"]:
+        """L⁻ᵀL⁻¹b."""
+        return solve_triangular(self.L, solve_triangular(self.L, b, lower=True), lower=True, trans=1)
+
+    def inverse_diagonal(self) -> Float[Array, " k"]:
+        """The squared norms of the columns of L⁻¹."""
+        eye = jnp.eye(self.L.shape[0], dtype=self.L.dtype)
+        return jnp.sum(solve_triangular(self.L, eye, lower=True) ** 2, axis=0)
+
+
+class EigenFactors(AbstractFactors):
+    """K + λI = V diag(w + λ)Vᵀ; `inverses` are 1/(w + λ), and 0 where w + λ counts as zero."""
+
+    V: Float[Array, "k k"]
+    inverses: Float[Array, " k"]
+
+    def solve(self, b: Float[Array, " k"]) -> Float[Array, " k"]:
+        """V diag(w + λ)⁺Vᵀb."""
+        return self.V @ (self.inverses * (self.V.T @ b))
+
+    def inverse_diagonal(self) -> Float[Array, " k"]:
+        """Σ_j V_ij²/(w_j + λ) for each i."""
+        return self.V**2 @ self.inverses
+
+
+@jax.default_matmul_precision("highest")
+def factorise(
+    K: Matrix,
+    damping: Float[Array, ""] | float,
+    solver: Solver = "auto",
+    *,
+    rows: Matrix | None = None,
+    unit: Float[Array, ""] | float | None = None,
+) -> AbstractFactors:
+    """Factors of K + λI for a positive semidefinite K, to `solve` with as often as needed.
+
+    **Arguments:**
+
+    - `K`: the matrix, or a function without arguments that returns it.
+    - `damping`: λ ≥ 0.
+    - `solver`:
+        - `"eigh"`: eigenvalues of K, right for every λ. At λ = 0 those below `rank_cutoff` count as zero, which
+          gives the pseudoinverse; at λ > 0 those for which w + λ is lost in the rounding of K.
+        - `"cholesky"`: several times cheaper, but not finite where K + λI is singular to rounding.
+        - `"qr"`: of A stacked on √λI; it keeps what is lost by squaring A. It needs `rows`.
+        - `"auto"`: eigenvalues; with `rows`, Cholesky where λ is above the rounding of K and QR below.
+    - `rows`: a matrix A with AᵀA = K, or a function without arguments that returns it.
+    - `unit`: the size of the diagonal of K, with which λ is compared; by default the mean of the diagonal.
+
+    ```python
+    factors = sg.linalg.factorise(K, 1e-6)
+    x, y = factors.solve(b), factors.solve(c)
+    ```
+    """
+    one_of("solver", solver, SOLVERS)
+    if solver == "cholesky":
+        return _by_cholesky(K, damping)
+    if solver == "eigh" or (solver == "auto" and rows is None):
+        return _by_eigh(K, damping)
+    if rows is None:
+        raise ValueError("`rows` must be given for `solver` = 'qr': a matrix A with AᵀA = K.")
+    if solver == "qr":
+        return _by_qr(rows, damping)
+    form = jax.eval_shape(lambda: _value(K))
+    unit = jnp.trace(_value(K)) / form.shape[0] if unit is None else unit
+    certain = jnp.asarray(damping) > rank_cutoff(form.shape[0], form.dtype) * unit
+    return jax.lax.cond(certain, lambda: _by_cholesky(K, damping), lambda: _by_qr(rows, damping))
+
+
+def _value(matrix: Matrix) -> Float[Array, "_ _"]:
+    return matrix() if callable(matrix) else matrix
+
+
+def _by_cholesky(K: Matrix, damping: Float[Array, ""] | float) -> TriangularFactors:
+    matrix = _value(K)
+    return TriangularFactors(jnp.linalg.cholesky(matrix + _ridge(damping, matrix.shape[0], matrix.dtype)))
+
+
+def _by_qr(rows: Matrix, damping: Float[Array, ""] | float) -> TriangularFactors:
+    A = _value(rows)
+    stacked = jnp.concatenate([A, _ridge(jnp.sqrt(damping), A.shape[1], A.dtype)])
+    return TriangularFactors(jnp.linalg.qr(stacked, mode="r").T)
+
+
+def _by_eigh(K: Matrix, damping: Float[Array, ""] | float) -> EigenFactors:
+    matrix = _value(K)
+    lam = jnp.asarray(damping).astype(matrix.dtype)
+    w, V, keep = psd_eigh(matrix)
+    # K is known to a few eps‖K‖ only: where w + λ is less than that, 1/(w + λ) would magnify rounding errors.
+    keep = keep | ((lam > 0) & (w + lam > rank_cutoff(1, w.dtype) * w.max()))
+    return EigenFactors(V, jnp.where(keep, 1 / jnp.where(keep, w + lam, 1), 0))
+
+
+def _ridge(value: Float[Array, ""] | float, size: int, dtype: jnp.dtype) -> Float[Array, "_ _"]:
+    return jnp.asarray(value).astype(dtype) * jnp.eye(size, dtype=dtype)

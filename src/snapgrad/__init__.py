@@ -15,7 +15,9 @@ from ._contracts import Pair as Pair
 from ._contracts import Result as Result
 from .methods import SGD as SGD
 from .methods import SNG as SNG
+from .methods import AdaptiveSpring as AdaptiveSpring
 from .methods import Auto as Auto
+from .methods import LevenbergMarquardt as LevenbergMarquardt
 from .methods import Spring as Spring
 from .methods import TwoBatch as TwoBatch
 from .methods import kaczmarz as kaczmarz

@@ -46,5 +46,3 @@ def test_pseudoinverse_without_damping():
 def test_rows_are_needed_for_qr():
     with pytest.raises(ValueError, match="`rows` must be given"):
         factorise(jnp.eye(2), 0.1, "qr")
-    with pytest.raises(ValueError, match="`solver`"):
-        factorise(jnp.eye(2), 0.1, "lu")  # pyright: ignore[reportArgumentType]

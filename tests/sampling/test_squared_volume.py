@@ -15,7 +15,7 @@ import snapgrad as sg
 from snapgrad.linalg._select import _invert
 from snapgrad.sampling import AdaptiveSquaredVolume, SquaredVolume
 
-GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "golden.json").read_text())
 GOLDEN_J = np.array(GOLDEN["J"], dtype=float)
 SVS_CASES = [name for name in GOLDEN["quantities"] if name.endswith("svs")]
 NUM_SAMPLES = 100_000

@@ -79,8 +79,8 @@ def factorise(
     - `K`: the matrix, or a function without arguments that returns it.
     - `damping`: λ ≥ 0.
     - `solver`:
-        - `"eigh"`: eigenvalues of K, right for every λ. At λ = 0 those below `rank_cutoff` count as zero, which
-          gives the pseudoinverse; at λ > 0 those for which w + λ is lost in the rounding of K.
+        - `"eigh"`: eigenvalues of K, right for every λ. At λ = 0 those below `rank_cutoff` count as zero,
+          which gives the pseudoinverse; at λ > 0 those for which w + λ is lost in the rounding of K.
         - `"cholesky"`: several times cheaper, but not finite where K + λI is singular to rounding.
         - `"qr"`: of A stacked on √λI; it keeps what is lost by squaring A. It needs `rows`.
         - `"auto"`: eigenvalues; with `rows`, Cholesky where λ is above the rounding of K and QR below.
@@ -102,8 +102,8 @@ def factorise(
     if solver == "qr":
         return _by_qr(rows, damping)
     form = jax.eval_shape(lambda: _value(K))
-    unit = jnp.trace(_value(K)) / form.shape[0] if unit is None else unit
-    certain = jnp.asarray(damping) > rank_cutoff(form.shape[0], form.dtype) * unit
+    size = jnp.trace(_value(K)) / form.shape[0] if unit is None else unit
+    certain = jnp.asarray(damping) > rank_cutoff(form.shape[0], form.dtype) * size
     return jax.lax.cond(certain, lambda: _by_cholesky(K, damping), lambda: _by_qr(rows, damping))
 
 

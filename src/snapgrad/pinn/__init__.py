@@ -1,9 +1,7 @@
 """Physics-informed networks: any PDE from residual blocks on domains, trained without tuning."""
 
 from ._adaptive import ResidualAdaptive as ResidualAdaptive
-from ._baselines import LBFGS as LBFGS
 from ._baselines import METHODS as METHODS
-from ._baselines import LineSearch as LineSearch
 from ._baselines import setting as setting
 from ._blocks import Block as Block
 from ._domains import AbstractDomain as AbstractDomain

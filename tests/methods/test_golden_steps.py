@@ -10,7 +10,7 @@ import pytest
 import snapgrad as sg
 from snapgrad.methods import Iterate, accelerated_step, nesterov_step
 
-GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "golden.json").read_text())
 STEPS = GOLDEN["steps"]
 ETA, MU, ETA_TILDE = 0.7, 0.6, 1.3
 LAMBDAS = [("lam=0", 0.0), ("lam=0.1", 0.1)]

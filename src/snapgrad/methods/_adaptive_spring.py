@@ -1,0 +1,103 @@
+"""SPRING with damping, step size and momentum that tune themselves."""
+
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from .._checks import real_scalar
+from .._contracts import AbstractMethod, Linearisation, Params, tree_where
+from ..linalg import factorise
+from ._pace import Pace, first_pace
+from ._policy import affordable_solver, bearable_damping, quickest
+from ._trial import TrialState, attempt, dot, real_dtype, residual_at, trial_state
+
+START = 1e-2
+"""The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide."""
+
+
+class AdaptiveSpringState(eqx.Module):
+    """The increment φ, the state of the trials, the pace, and ‖r‖ at the first step."""
+
+    increment: Params
+    trial: TrialState
+    pace: Pace
+    first: Float[Array, ""]
+
+
+class AdaptiveSpring(AbstractMethod):
+    """φ ← μφ + J^{+(λ)}(r − μJφ), θ ← θ − ηφ, with λ, μ and η from what is observed; for k ≤ n rows.
+
+    The damping falls with the residual, and rises where a step does less than predicted. Step size and
+    momentum follow from the observed rate (η = (ρ + 1/β)/(1 + ρ), μ = (1 − ρ)/(1 + ρ)), and the step size
+    decays on the noise floor. A step that would raise the batch's loss is refused. It returns the whole step:
+    use it with a unit learning rate. It needs `residual_at` in the linearisation; a step costs three
+    residuals and one factorisation.
+
+    **Arguments:**
+
+    - `damping`: where the damping starts, relative to the mean eigenvalue of JJᵀ.
+    - `bend`: whether to add the second-order part of the step.
+
+    ```python
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 200, 50)
+    sampler = sg.sampling.Uniform(200, sample_size=20)
+    result = sg.run(problem, jax.random.key(1), method=sg.AdaptiveSpring(), sampler=sampler, steps=100)
+    ```
+    """
+
+    damping: Float[Array, ""]
+    bend: bool = eqx.field(static=True)
+
+    def __init__(self, damping: Any = 1e-2, bend: bool = True):
+        self.damping = real_scalar("damping", damping, low=0)
+        self.bend = bend
+
+    def init(self, params: Params) -> AdaptiveSpringState:
+        """φ = 0, and no history."""
+        dtype = real_dtype(params)
+        increment = jax.tree.map(jnp.zeros_like, params)
+        return AdaptiveSpringState(
+            increment, trial_state(params, self.damping), first_pace(dtype), jnp.zeros((), dtype)
+        )
+
+    @jax.default_matmul_precision("highest")
+    def propose(self, lin: Linearisation, state: AdaptiveSpringState) -> tuple[Params, AdaptiveSpringState]:
+        """The whole step, zero where it would raise the loss on the batch."""
+        after = residual_at(lin, "sg.AdaptiveSpring")
+        r, phi = lin.residual, state.increment
+        jac = quickest(lin.jacobian, phi)
+        k, n = jac.shape
+        K = jac.gram()
+        unit = jnp.trace(K) / k
+        size = jnp.sqrt(dot(r, r)).astype(state.first.dtype)
+        first = jnp.where(state.trial.step == 0, size, state.first)
+        falling = START * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
+        damping = bearable_damping(jnp.maximum(state.trial.damping, falling), n, k)
+        lam = (damping * unit).astype(K.dtype)
+        factors = factorise(K, lam, affordable_solver(n, k), rows=lambda: jac.dense().T, unit=unit)
+
+        apart = 1 / factors.inverse_diagonal() - lam  # squared distance of a row from the span of the others
+        time = (state.trial.step + 1).astype(size.dtype)
+        pace = state.pace.update(time, size, 1 - jnp.sum(apart) / (k * unit), most=max(1.0, 2 * n / k))
+
+        def solve(u: Float[Array, " k"]) -> Params:
+            return jac.rmv(factors.solve(u))
+
+        mu, eta = pace.momentum.astype(r.dtype), pace.step_size
+        new = solve(r - mu * jac.mv(phi))
+        phi = jax.tree.map(lambda old, add: mu.astype(old.dtype) * old + add, phi, new)
+        step = jax.tree.map(lambda x: eta.astype(x.dtype) * x, phi)
+        trial = replace(state.trial, damping=damping)
+        found = attempt(lin, trial, step, jac.mv(step), solve, after, self.bend)
+        halved = jax.tree.map(lambda x: x / 2, state.increment)  # after a refusal
+        phi = tree_where(found.taken, phi, halved)
+        return found.step, AdaptiveSpringState(phi, found.state, pace, first)
+
+    def report(self, state: AdaptiveSpringState) -> dict[str, Scalar]:
+        """`damping`, `step_size`, `momentum`, `gain` and how many steps were `refused`."""
+        pace = {"step_size": state.pace.step_size, "momentum": state.pace.momentum}
+        return {**state.trial.report(), **pace}

@@ -1,0 +1,90 @@
+"""Levenberg–Marquardt: Gauss–Newton on the batch with damping that tunes itself."""
+
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Scalar
+
+from .._checks import real_scalar
+from .._contracts import AbstractMethod, Linearisation, Params
+from ..linalg import factorise, gram
+from ..operators import from_pairs, to_pairs
+from ._policy import affordable_solver, bearable_damping
+from ._trial import TrialState, attempt, residual_at, trial_state
+
+
+class LevenbergMarquardtState(eqx.Module):
+    """The state of the trials, and the largest squared norms of the columns of J so far."""
+
+    trial: TrialState
+    scale: Params  # complex leaves as pairs of real ones
+
+
+class LevenbergMarquardt(AbstractMethod):
+    """θ ← θ − (JᵀJ + λD)⁻¹Jᵀr with D the largest diagonal of JᵀJ so far, for batches with k > n rows.
+
+    The damping λ follows from the ratio of actual to predicted decrease, and a step that would raise the
+    batch's loss is refused. It returns the whole step: use it with a unit learning rate. It needs
+    `residual_at` in the linearisation, and forms J; a step costs three residuals and one factorisation.
+
+    **Arguments:**
+
+    - `damping`: where the damping starts.
+    - `bend`: whether to add the second-order part of the step.
+
+    ```python
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 200, 20)
+    method, sampler = sg.LevenbergMarquardt(), sg.sampling.AllRows(200)
+    result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=100)
+    method.report(result.state.method)     # damping, gain, refused
+    ```
+    """
+
+    damping: Float[Array, ""]
+    bend: bool = eqx.field(static=True)
+
+    def __init__(self, damping: Any = 1e-2, bend: bool = True):
+        self.damping = real_scalar("damping", damping, low=0)
+        self.bend = bend
+
+    def init(self, params: Params) -> LevenbergMarquardtState:
+        """No history."""
+        scale = jax.tree.map(jnp.zeros_like, to_pairs(params))
+        return LevenbergMarquardtState(trial_state(params, self.damping), scale)
+
+    @jax.default_matmul_precision("highest")
+    def propose(
+        self, lin: Linearisation, state: LevenbergMarquardtState
+    ) -> tuple[Params, LevenbergMarquardtState]:
+        """The whole step, zero where it would raise the loss on the batch."""
+        after = residual_at(lin, "sg.LevenbergMarquardt")
+        J = lin.jacobian.dense()
+        k, n = J.shape
+        before, unravel = ravel_pytree(state.scale)
+        scale = jnp.maximum(before, jnp.sum(J**2, axis=0).astype(before.dtype))
+        # A column of zeros is a parameter without effect: any scale will do.
+        root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
+        A = J / root[None]
+        damping = bearable_damping(state.trial.damping, k, n)
+        lam = damping.astype(J.dtype)
+        factors = factorise(lambda: gram(A.T), lam, affordable_solver(k, n), rows=A, unit=1.0)
+
+        def solve(u: Float[Array, " k"]) -> Params:
+            x = factors.solve(A.T @ u)
+            # One refinement of the seminormal equations is as good as the orthogonal factor itself.
+            x = x + factors.solve(A.T @ (u - A @ x) - lam * x)
+            return from_pairs(unravel((x / root).astype(before.dtype)))
+
+        step = solve(lin.residual)
+        image = J @ ravel_pytree(to_pairs(step))[0].astype(J.dtype)
+        trial = replace(state.trial, damping=damping)
+        found = attempt(lin, trial, step, image, solve, after, self.bend)
+        return found.step, LevenbergMarquardtState(found.state, unravel(scale))
+
+    def report(self, state: LevenbergMarquardtState) -> dict[str, Scalar]:
+        """`damping`, `gain` (actual over predicted decrease) and how many steps were `refused`."""
+        return state.trial.report()

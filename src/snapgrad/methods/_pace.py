@@ -1,0 +1,90 @@
+"""Step size and momentum from the observed rate: the closed forms of accelerated sketch-and-project."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+MEMORY = 4
+"""Averages remember about one MEMORY-th of the steps so far."""
+WARM_UP = 10
+"""Steps before a slope is believed."""
+PATIENCE = 50
+"""Steps before a lack of progress is taken for noise."""
+LEAST_BETA = 4
+"""β is at least this over the fraction of a row that others explain: twice the 2n/k of random directions."""
+RAISE = 16
+"""Without progress log β grows by this over the number of steps."""
+NEARLY = 0.99
+"""A β above this fraction of its bound counts as being there."""
+
+
+class Trend(eqx.Module):
+    """−d log‖r‖²/dt by regression that forgets: its memory is a fixed fraction of the steps so far."""
+
+    sums: Float[Array, " 5"]  # of 1, t, y, t², ty
+
+    def update(self, time: Float[Array, ""], value: Float[Array, ""]) -> tuple["Trend", Float[Array, ""]]:
+        """The trend with one more value, and the slope, which is 0 during the warm-up."""
+        new = jnp.stack([jnp.ones_like(time), time, value, time**2, time * value])
+        sums = (1 - MEMORY / (time + MEMORY)) * self.sums + new
+        w, t, y, tt, ty = sums
+        spread = w * tt - t * t
+        slope = -(w * ty - t * y) / jnp.where(spread > 0, spread, 1)
+        return Trend(sums), jnp.where((time > WARM_UP) & (spread > 0), slope, 0)
+
+
+class Pace(eqx.Module):
+    """η = (ρ + 1/β)/(1 + ρ) and μ = (1 − ρ)/(1 + ρ) at the observed rate ρ; η decays on the noise floor.
+
+    β comes from the fraction of a row that the other rows of its batch explain. For rows in random directions
+    that fraction is k/n, and β = 2n/k. Where few directions matter it is near one, and β can be far less,
+    which is faster; how much less the rows alone do not say, so β is raised while nothing improves.
+    """
+
+    step_size: Float[Array, ""]  # η
+    momentum: Float[Array, ""]  # μ
+    trend: Trend
+    climb: Float[Array, ""]  # steps that made progress
+    explained: Float[Array, ""]  # the mean fraction of a row that the others of its batch explain
+    log_raise: Float[Array, ""]  # of β, above what that fraction says
+    log_decay: Float[Array, ""]  # of η, on the noise floor
+
+    def update(
+        self,
+        time: Float[Array, ""],
+        size: Float[Array, ""],
+        fraction: Float[Array, ""],
+        most: float,
+    ) -> "Pace":
+        """The pace of step number `time`, with ‖r‖ = `size`, rows explained to `fraction`, and β ≤ `most`."""
+        dtype = self.explained.dtype
+        tiny = jnp.finfo(dtype).tiny
+        trend, slope = self.trend.update(time, 2 * jnp.log(jnp.maximum(size, tiny)))
+        noisy = (time > PATIENCE) & (slope * time < 1)
+        climb = self.climb + jnp.where(noisy, 0, 1)
+        rho = jnp.clip(jnp.maximum(2 / (climb + 2), slope), 0, 1)
+
+        change = jnp.clip(fraction, 0, 1).astype(dtype) - self.explained
+        change = jnp.where(jnp.isfinite(fraction), change, 0)
+        explained = self.explained + jnp.minimum(1, MEMORY / (time + MEMORY - 1)) * change
+        least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, most)
+        log_raise = jnp.minimum(self.log_raise + jnp.where(noisy, RAISE / time, 0), jnp.log(most / least))
+        beta = least * jnp.exp(log_raise)
+        # No progress although β is what it is at most: the noise floor.
+        slower = jnp.where(beta < NEARLY * most, 0, -1)
+        log_decay = jnp.minimum(0, self.log_decay + jnp.where(noisy, slower, 1) / time)
+        return Pace(
+            step_size=(rho + 1 / beta) / (1 + rho) * jnp.exp(log_decay),
+            momentum=(1 - rho) / (1 + rho),
+            trend=trend,
+            climb=climb,
+            explained=explained,
+            log_raise=log_raise,
+            log_decay=log_decay,
+        )
+
+
+def first_pace(dtype: jnp.dtype) -> Pace:
+    """The pace before the first step."""
+    zero = jnp.zeros((), dtype)
+    return Pace(jnp.ones((), dtype), zero, Trend(jnp.zeros(5, dtype)), zero, zero, zero, zero)

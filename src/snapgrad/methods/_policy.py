@@ -1,0 +1,43 @@
+"""What a machine can afford: which factorisation, which damping, and how rows are stored."""
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from .._contracts import AbstractJacobian, Params
+from ..linalg import Solver, rank_cutoff
+from ..operators import DenseJacobian
+
+FLOP_LIMIT = 2**32
+"""Orthogonal factorisations that cost more are not affordable: about a second on two cores."""
+ROWS_LIMIT = 2**28
+"""On a GPU fewer numbers than this are stored as rows, which it multiplies faster than many small factors."""
+
+
+def affordable_solver(rows: int, columns: int) -> Solver:
+    """`"auto"` where an orthogonal factorisation of this shape is affordable, else `"cholesky"`."""
+    return "auto" if rows * columns**2 <= FLOP_LIMIT else "cholesky"
+
+
+def bearable_damping(damping: Float[Array, ""], rows: int, columns: int) -> Float[Array, ""]:
+    """The relative damping, raised to what Cholesky can bear where that is the only factorisation."""
+    if affordable_solver(rows, columns) == "auto":
+        return damping
+    # A tenth of what is certain: a factorisation that fails is a refused step, and refinement mends the rest.
+    return jnp.maximum(damping, rank_cutoff(columns, damping.dtype) / 10)
+
+
+def store_rows(jacobian: AbstractJacobian, params: Params) -> bool:
+    """Whether products with stored rows are the faster ones, and the rows fit."""
+    k, n = jacobian.shape
+    real = not any(map(jnp.iscomplexobj, jax.tree.leaves(params)))
+    return jax.default_backend() == "gpu" and real and k * n < ROWS_LIMIT
+
+
+def quickest(jacobian: AbstractJacobian, params: Params) -> AbstractJacobian:
+    """The same Jacobian in the form whose products are the quickest on this machine."""
+    if not store_rows(jacobian, params):
+        return jacobian
+    unravel = ravel_pytree(params)[1]
+    return DenseJacobian(jax.vmap(unravel)(jacobian.dense()))

@@ -1,0 +1,139 @@
+"""What the self-tuning methods share: try a step on the batch, bend it, and let the damping follow."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Bool, Float, Int
+
+from .._checks import float_params
+from .._contracts import Linearisation, Params, tree_where
+
+PROBE = 0.1
+"""The fraction of a step at which its curvature is measured: small for accuracy, large against rounding."""
+MOST_BEND = 3 / 16
+"""The second-order part of a step is at most this fraction of the first-order part, or neither is a guide."""
+MOST_FALL, MOST_RISE = 1 / 5, 2
+"""A step that is taken multiplies the damping by a number between these two."""
+FIRST_RAISE, MOST_RAISE = 2, 1e3
+"""A refused step multiplies the damping by the first, the next one by twice that, and so on up to the second."""
+LEAST_DAMPING_POWER, MOST_DAMPING = 1.5, 1e8
+"""The relative damping stays between eps to this power, where no factorisation feels it, and this value."""
+
+
+class TrialState(eqx.Module):
+    """The damping, and what the trials so far have taught."""
+
+    damping: Float[Array, ""]  # relative to the size of the matrix that it is added to
+    raise_by: Float[Array, ""]  # the factor of the next refusal
+    gain: Float[Array, ""]  # actual over predicted decrease at the last step
+    step: Int[Array, ""]  # steps tried
+    refused: Int[Array, ""]  # steps that would have raised the loss
+
+    def report(self) -> dict[str, Array]:
+        """The numbers worth watching."""
+        return {"damping": self.damping, "gain": self.gain, "refused": self.refused}
+
+
+class Trial(NamedTuple):
+    """The step (zero if refused), whether it is taken, and the next state."""
+
+    step: Params
+    taken: Bool[Array, ""]
+    state: TrialState
+
+
+def trial_state(params: Params, damping: Float[Array, ""]) -> TrialState:
+    """The state before the first trial, in the real dtype of the parameters."""
+    dtype = real_dtype(params)
+    return TrialState(
+        damping=damping.astype(dtype),
+        raise_by=jnp.asarray(FIRST_RAISE, dtype),
+        gain=jnp.zeros((), dtype),
+        step=jnp.zeros((), int),
+        refused=jnp.zeros((), int),
+    )
+
+
+def real_dtype(params: Params) -> Any:
+    """The dtype of real numbers beside these parameters."""
+    return jnp.finfo(jnp.result_type(*jax.tree.leaves(float_params("params", params)))).dtype
+
+
+def residual_at(lin: Linearisation, method: str) -> Callable[[Params], Array]:
+    """The trial step of a linearisation; `ValueError` if it has none."""
+    if lin.residual_at is None:
+        raise ValueError(
+            f"`lin` must carry `residual_at` for {method}, which tries its steps on the batch: "
+            f"Linearisation(residual, jacobian, residual_at), as sg.linearise and the problems of sg give."
+        )
+    return lin.residual_at
+
+
+def attempt(
+    lin: Linearisation,
+    state: TrialState,
+    step: Params,
+    image: Float[Array, " k"],
+    solve: Callable[[Float[Array, " k"]], Params],
+    after: Callable[[Params], Array],
+    bend: bool,
+) -> Trial:
+    """Bend a step, and take it if it lowers the loss on the batch; the damping follows Nielsen's rule.
+
+    `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step.
+    """
+    r = lin.residual
+    bent = bent_step(r, step, image, solve, after) if bend else step
+    new = after(bent)
+    actual = dot(r, r) - dot(new, new)
+    predicted = dot(r, r) - dot(r - image, r - image)
+    gain = actual / jnp.where(predicted > 0, predicted, 1)
+    # A NaN after the step is a refusal; one before it is left to the guard of the contract.
+    taken = (actual > 0) | ~jnp.isfinite(dot(r, r))
+    trusted = jnp.clip(1 - (2 * gain - 1) ** 3, MOST_FALL, MOST_RISE)
+    damping = state.damping * jnp.where(taken, trusted, state.raise_by)
+    dtype = damping.dtype
+    least = jnp.finfo(dtype).eps ** LEAST_DAMPING_POWER
+    raised = jnp.minimum(2 * state.raise_by, MOST_RAISE)
+    state = TrialState(
+        damping=jnp.clip(damping, least, MOST_DAMPING),
+        raise_by=jnp.where(taken, FIRST_RAISE, raised).astype(dtype),
+        gain=jnp.where(jnp.isfinite(gain), gain, -1.0).astype(dtype),
+        step=state.step + 1,
+        refused=state.refused + jnp.where(taken, 0, 1),
+    )
+    return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state)
+
+
+def bent_step(
+    r: Float[Array, " k"],
+    step: Params,
+    image: Float[Array, " k"],
+    solve: Callable[[Float[Array, " k"]], Params],
+    after: Callable[[Params], Array],
+) -> Params:
+    """The step with its second-order part: −½ J⁺ d²r/ds² along it (geodesic acceleration).
+
+    It comes from one more residual, and lets a step follow a narrow curved valley.
+    """
+    probe = after(jax.tree.map(lambda s: PROBE * s, step))
+    second = 2 / PROBE * ((probe - r) / PROBE + image)
+    part = jax.tree.map(lambda x: x / 2, solve(second))
+    size = norm(part)
+    limit = jnp.minimum(1, MOST_BEND * norm(step) / jnp.where(size > 0, size, 1))
+    limit = jnp.where(jnp.isfinite(limit), limit, 0)
+    return jax.tree.map(lambda s, p: s + jnp.where(limit > 0, limit.astype(p.dtype) * p, 0), step, part)
+
+
+def dot(a: Float[Array, " k"], b: Float[Array, " k"]) -> Float[Array, ""]:
+    """A · b at full precision."""
+    return jnp.vdot(a, b, precision=Precision.HIGHEST)
+
+
+def norm(tree: Params) -> Float[Array, ""]:
+    """The Euclidean norm of all leaves together."""
+    return jnp.sqrt(sum(jnp.sum(jnp.abs(x) ** 2) for x in jax.tree.leaves(tree)))

@@ -59,10 +59,9 @@ def test_two_batch(name, lam):
     close(theta0 - ETA * direction, STEPS[name]["two_batch"])
 
 
-@pytest.mark.parametrize(("name", "lam"), LAMBDAS)
-def test_sgd(name, lam):
+def test_sgd():
     direction, _ = sg.SGD().direction(linearise(S), ())
-    close(theta0 - ETA * direction, STEPS[name]["sgd(theta-eta*J_S^T r_S)"])
+    close(theta0 - ETA * direction, STEPS["lam=0"]["sgd(theta-eta*J_S^T r_S)"])
 
 
 @pytest.mark.parametrize(("name", "lam"), LAMBDAS)

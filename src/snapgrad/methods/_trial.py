@@ -19,7 +19,7 @@ MOST_BEND = 3 / 16
 MOST_FALL, MOST_RISE = 1 / 5, 2
 """A step that is taken multiplies the damping by a number between these two."""
 FIRST_RAISE, MOST_RAISE = 2, 1e3
-"""A refused step multiplies the damping by the first, the next one by twice that, and so on up to the second."""
+"""A refused step multiplies the damping by the first, the next one by twice that, up to the second."""
 LEAST_DAMPING_POWER, MOST_DAMPING = 1.5, 1e8
 """The relative damping stays between eps to this power, where no factorisation feels it, and this value."""
 

@@ -51,8 +51,8 @@ test-newest:
 	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[test]'
 	$(VENV)-newest/bin/python -m pip list 2>/dev/null | grep -E "^jax"
 	$(VENV)-newest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal \
-		tests/structure tests/operators tests/test_golden_steps.py tests/test_identities.py tests/test_conformance.py \
-		tests/test_solve.py tests/test_run.py tests/test_pinn.py tests/test_squared_volume.py
+		tests/structure tests/operators tests/methods/test_golden_steps.py tests/test_identities.py tests/methods/test_conformance.py \
+		tests/linalg/test_solve.py tests/training tests/test_pinn.py tests/sampling/test_squared_volume.py
 
 reproduce: $(STAMP)
 	$(BIN)/snapgrad reproduce --out $(OUT)

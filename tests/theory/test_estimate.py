@@ -1,5 +1,7 @@
 """The estimators of β and γ: against enumeration, for bias, coverage and width."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -130,6 +132,26 @@ def test_svs_intervals_cover_the_exact_value(kind, lam):
     spread = np.std(estimates, ddof=1)
     assert abs(np.mean(estimates) - want) < 4 * spread / np.sqrt(40)
     assert spread < 0.15 * want
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling, kind", [("svs", "gamma"), ("svs", "beta"), ("uniform", "gamma")])
+def test_coverage_is_what_the_docstring_of_interval_says(sampling, kind, monkeypatch):
+    """Over spectra, sample sizes and dampings, fewer than 3.5 in 100 intervals miss the truth.
+
+    At the 98.1 % of β that has a chance of one in a hundred to fail with other seeds; these are fixed.
+    """
+    monkeypatch.setattr(_estimate, "ENUMERATE", 0)  # draw, though these could be enumerated
+    sizes, seeds, count = (2, 3, 4) if sampling == "svs" else (3,), 20, 500 if kind == "gamma" else 2000
+    missed = []
+    for k, lam, decay in itertools.product(sizes, (0.0, 0.05), (0.0, 1.0, 2.0)):
+        J = matrix(decay=decay, seed=int(10 * decay))
+        args = {"sample_size": k, "damping": lam, "sampling": sampling}
+        want = getattr(exact.constants(J, **args), kind)
+        for seed in range(seeds):
+            interval = getattr(theory, kind)(J, **args, key=jax.random.key(seed), num_samples=count)
+            missed.append(not covers(interval, want))
+    assert len(missed) >= 120 and np.mean(missed) < 0.035
 
 
 def test_looks_continue_one_another():

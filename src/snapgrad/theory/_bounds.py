@@ -24,6 +24,11 @@ class Bounds(NamedTuple):
       λ_max(D) ≤ 1/λ (proof of Theorem 4.2), over range(Jᵀ).
     - `update_high`: c in E‖J_S^{+(λ)} r_S‖² ≤ c ‖r‖². Lemma D.1 has 1/λ; 1/(4λ) holds, because
       σ/(σ² + λ) ≤ 1/(2√λ).
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    sg.theory.bounds(J, sample_size=2)._asdict()
+    ```
     """
 
     alpha_low: float
@@ -42,10 +47,12 @@ class Bounds(NamedTuple):
 
 
 def bounds(J: Any, *, sample_size: int, damping: float = 0.0) -> Bounds:
-    """All bounds that hold for this matrix, sample size and damping.
+    """All bounds that hold for this matrix, sample size and damping, from its singular values and row norms.
 
     ```python
-    sg.theory.bounds(J, sample_size=10, damping=1e-3).alpha_low
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    bounds = sg.theory.bounds(J, sample_size=2)
+    bounds.alpha_low, bounds.gamma_high
     ```
     """
     spec = spectrum(J)

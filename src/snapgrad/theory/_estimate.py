@@ -37,10 +37,19 @@ Kind: TypeAlias = Literal["alpha", "beta", "gamma"]
 
 
 class Interval(NamedTuple):
-    """A number known up to sampling error; all three are equal where it is exact.
+    """A number known up to sampling error: `low` ≤ truth ≤ `high`; all three are equal where it is exact.
 
-    `low` ≤ truth ≤ `high` in about 98 to 99 of 100 cases. Misses are mostly above `high`, for β at small k
-    and steep spectra, where rare batches carry much of it.
+    How often that holds was measured against enumeration, on 12 × 5 matrices with one heavy row and columns
+    that decay like i⁰, i⁻¹ and i⁻², for λ = 0 and 0.05. Under squared volume sampling with k = 2, 3 and 4 it
+    held for 1074 of 1080 intervals of γ (500 draws each, 99.4 %) and for 1060 of 1080 of β (2000 draws,
+    98.1 %). Two misses of β in three had the truth above `high`, because rare batches carry much of it.
+    Under uniform sampling with k = 3 it held for 239 of 240 intervals of each of α, β and γ (99.6 %).
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    interval = sg.theory.gamma(J, sample_size=2)           # few enough sets to enumerate: a point
+    interval.low, interval.estimate, interval.high, interval.relative_width
+    ```
     """
 
     low: float
@@ -94,7 +103,9 @@ def alpha(
     sampling an `Interval`; the arguments after `sampling` then matter, as in `gamma`.
 
     ```python
-    sg.theory.alpha(J, sample_size=10, damping=1e-3)
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    sg.theory.alpha(J, sample_size=2)                      # a number
+    sg.theory.alpha(J, sample_size=2, sampling="uniform")  # an Interval
     ```
     """
     if sampling == "svs":
@@ -132,8 +143,8 @@ def gamma(
       and the interval is as wide as they leave it; where too few fit, `ValueError` says so at once.
 
     ```python
-    J = jax.random.normal(jax.random.key(0), (30, 6))
-    sg.theory.gamma(J, sample_size=3, damping=1e-3, key=jax.random.key(1))     # Interval(low, estimate, high)
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    sg.theory.gamma(J, sample_size=2, key=jax.random.key(1))       # Interval(low, estimate, high)
     ```
     """
     return _estimate(J, sample_size, damping, sampling, "gamma", key, num_samples, rtol, progress, max_memory)
@@ -155,7 +166,8 @@ def beta(
     An interval, with the arguments of `gamma`.
 
     ```python
-    sg.theory.beta(J, sample_size=10, damping=1e-3, key=key)       # Interval(low, estimate, high)
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    sg.theory.beta(J, sample_size=2, key=jax.random.key(1))        # Interval(low, estimate, high)
     ```
     """
     return _estimate(J, sample_size, damping, sampling, "beta", key, num_samples, rtol, progress)

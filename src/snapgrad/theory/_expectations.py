@@ -17,7 +17,13 @@ from ._spectrum import Sampling, Spectrum, as_jax, check_sample, spectrum
 
 
 class MatrixEstimate(NamedTuple):
-    """A matrix of expectations and the standard error of each entry; zeros where it is exact."""
+    """A matrix of expectations and the standard error of each entry, which is zero where it is exact.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    mean, standard_error = sg.theory.expected_projector(J, sample_size=2, sampling="uniform")
+    ```
+    """
 
     mean: Float[Array, "d d"]
     standard_error: Float[Array, "d d"]
@@ -53,7 +59,8 @@ def expected_projector(
     exact where there are few enough sets to enumerate.
 
     ```python
-    P = sg.theory.expected_projector(J, sample_size=10, damping=1e-3)    # [n, n]
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    P = sg.theory.expected_projector(J, sample_size=2)                   # [4, 4]
     ```
     """
     spec = spectrum(J)
@@ -90,6 +97,11 @@ def preconditioner(
 
     There the expected direction is E[J_S^{+(λ)} r_S] = W̃ Jᵀ r (Lemma 4.1). Arguments as in
     `expected_projector`.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    W = sg.theory.preconditioner(J, sample_size=2)                       # [4, 4]
+    ```
     """
     spec = spectrum(J)
     k, lam = check_sample(spec, sample_size, damping, sampling)
@@ -128,6 +140,11 @@ def expected_weight(
     two equal rows) U D Uᵀ still counts them through their adjugates, although they are never drawn, and
     so exceeds the expectation; Jᵀ U D Uᵀ is right nevertheless, and with it P̄, W̃ and Lemma 4.1.
     Arguments as in `expected_projector`.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    W = sg.theory.expected_weight(J, sample_size=2)                      # [20, 20]
+    ```
     """
     spec = spectrum(J)
     k, lam = check_sample(spec, sample_size, damping, sampling)

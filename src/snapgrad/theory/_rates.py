@@ -39,6 +39,11 @@ class Rate(NamedTuple):
     - `step_size`: the η it holds for; `momentum`: the μ, zero without momentum.
     - `exact_constant`: whether it holds as written, or up to a factor that does not depend on t.
     - `proved`: false for a conjecture.
+
+    ```python
+    rate = sg.theory.predicted_rate("sng", alpha=0.1, gamma=2.0)
+    rate.rate, rate.step_size, rate.norm                   # 0.05, 0.5, "W̃⁺"
+    ```
     """
 
     rate: float
@@ -69,9 +74,9 @@ def predicted_rate(
     - `step_size`: η, at most the one of `sg.theory.step_size`, which is the default.
 
     ```python
-    J_alpha = sg.theory.alpha(J, sample_size=10)
-    J_gamma = sg.theory.gamma(J, sample_size=10, key=key)
-    sg.theory.predicted_rate("sng", alpha=J_alpha, gamma=J_gamma, curvature=(0.01, 1.0)).rate
+    J = jax.random.normal(jax.random.key(0), (20, 4))
+    alpha, gamma = sg.theory.alpha(J, sample_size=2), sg.theory.gamma(J, sample_size=2)
+    sg.theory.predicted_rate("sng", alpha=alpha, gamma=gamma, curvature=(0.01, 1.0)).rate
     ```
     """
     a, b, g = _safe_values(statement, alpha, beta, gamma)
@@ -110,14 +115,23 @@ def step_size(
     """The largest step size η a result allows: 1/(γ‖H‖) for `"sng"`, half that for `"inconsistent"`.
 
     For SPRING on least squares (ρ + 1/β)/(1 + ρ) with ρ = √(α/β); for `"spring-conjecture"` that over
-    γ‖H‖, which is a guess.
+    γ‖H‖, which is a guess. Arguments as in `predicted_rate`.
+
+    ```python
+    sg.theory.step_size("sng", gamma=2.0, curvature=(0.01, 1.0))         # 0.5
+    ```
     """
     a, b, g = _safe_values(statement, alpha, beta, gamma, of_step=True)
     return _step(statement, a, b, g, _curvature(statement, curvature)[1])
 
 
 def momentum(*, alpha: float | Interval, beta: float | Interval) -> float:
-    """SPRING's μ = (1 − ρ)/(1 + ρ) with ρ = √(α/β), the accelerated sketch-and-project rate."""
+    """SPRING's μ = (1 − ρ)/(1 + ρ) with ρ = √(α/β), the accelerated sketch-and-project rate.
+
+    ```python
+    sg.theory.momentum(alpha=0.04, beta=4.0)               # ρ = 0.1, μ = 0.818
+    ```
+    """
     return _momentum(_number("alpha", alpha, "low"), _number("beta", beta, "high"))
 
 

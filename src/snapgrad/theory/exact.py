@@ -17,7 +17,14 @@ _BLOCK = 4096  # subsets at a time, so that memory does not grow with their numb
 
 @runtime_checkable
 class HasLogProb(Protocol):
-    """Any law over sets of rows: `log_prob(rows)` for one set of k rows."""
+    """Any law over sets of rows: `log_prob(rows)` is the logarithm of p(S) for one set of k rows.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    law = sg.sampling.SquaredVolume.from_matrix(J, sample_size=2)
+    sg.theory.exact.constants(J, sample_size=2, sampling=law).gamma
+    ```
+    """
 
     def log_prob(self, rows: Any) -> Any:
         """The logarithm of p(S)."""
@@ -25,7 +32,7 @@ class HasLogProb(Protocol):
 
 
 class Constants(NamedTuple):
-    """Everything the theory asks of a sampling law.
+    """Everything the theory asks of a sampling law; `sg.theory.exact.constants` computes it.
 
     - `subsets`, `probabilities`: every S with |S| = k, and p(S).
     - `expected_projector`: P̄ = E[J_S^{+(λ)} J_S].
@@ -64,6 +71,7 @@ def constants(
     - `max_subsets`: refuse to enumerate more than this.
 
     ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
     c = sg.theory.exact.constants(J, sample_size=3, damping=0.1, sampling="uniform")
     c.alpha, c.beta, c.gamma
     ```

@@ -13,6 +13,7 @@ from ._domains import SpaceTime as SpaceTime
 from ._domains import Sphere as Sphere
 from ._network import MLP as MLP
 from ._network import Equinox as Equinox
+from ._network import Flax as Flax
 from ._operators import Derivatives as Derivatives
 from ._operators import derivatives as derivatives
 from ._operators import directional as directional

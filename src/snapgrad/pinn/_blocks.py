@@ -11,22 +11,25 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import positive_int, real_scalar
 from .._contracts import Params
 from ._domains import AbstractDomain, Points
+from ._network import evaluate
 
 
 class Block(eqx.Module):
-    """One condition: `residual(u, x)` must vanish on a domain.
+    """One condition of a PINN: `residual(u, x)` must vanish at every point `x` of a domain.
 
     **Arguments:**
 
-    - `name`: what it is called in metrics and errors.
-    - `residual`: of `u`, an ordinary function of a point, and a point `x`; a number, or a vector of them.
-      Unknown coefficients of the problem arrive by keyword.
-    - `domain`: such as `sg.pinn.Box`, its `boundary()`, or `sg.pinn.Points`.
-    - `points`: how many a step; by default all of `Points`.
-    - `weight`: of its mean square in the loss.
+    - `name`: what the block is called in batches and error messages.
+    - `residual`: a function of `u`, itself an ordinary function of a point, and of one point `x`. It returns
+      one number, or a vector of them. Unknown coefficients of the problem arrive as keyword arguments.
+    - `domain`: where the condition holds, such as `sg.pinn.Box`, its `boundary()`, or `sg.pinn.Points`.
+    - `points`: how many points each step draws; by default all of `sg.pinn.Points`.
+    - `weight`: the factor of the block's mean square in the loss.
 
     ```python
-    sg.pinn.Block("interior", lambda u, x: sg.pinn.laplacian(u, x) + f(x), box, points=900)
+    box = sg.pinn.Box([0, 0], [1, 1])
+    sg.pinn.Block("interior", lambda u, x: sg.pinn.laplacian(u, x) + jnp.sin(x[0]), box, points=900)
+    sg.pinn.Block("boundary", lambda u, x: u(x), box.boundary(), points=120, weight=10)
     ```
     """
 
@@ -56,14 +59,16 @@ class Block(eqx.Module):
         most = domain.count if isinstance(domain, Points) else None
         if points is None:
             if most is None:
-                raise ValueError(f"`points` is missing for block {name!r}: say how many to draw a step.")
+                raise ValueError(
+                    f"`points` is missing for block {name!r}: say how many to draw for each step."
+                )
             points = most
         self.name, self.residual, self.domain = name, residual, domain
         self.points = positive_int("points", points, most=most, most_name="the number of points given")
         self.weight = real_scalar("weight", weight, low=0)
 
     def draw(self, key: PRNGKeyArray, spread: bool = True) -> Any:
-        """Points for one step: evenly spread, or independent."""
+        """Points for one step, evenly spread or independent; the given ones where the domain is `Points`."""
         if isinstance(self.domain, Points):
             return self.domain.subset(key, self.points)
         return (self.domain.spread if spread else self.domain.sample)(key, self.points)
@@ -85,6 +90,6 @@ class Row(eqx.Module):
         """The residual at x."""
 
         def u(y: Float[Array, " d"]) -> Float[Array, "*o"]:
-            return self.network(params["network"], y)
+            return evaluate(self.network, params["network"], y)
 
         return jnp.asarray(self.residual(u, x, **params["unknowns"]))

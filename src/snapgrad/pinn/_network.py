@@ -1,4 +1,4 @@
-"""Networks: anything with `init(key)` and `network(params, x)`; a perceptron, and any equinox module."""
+"""Networks: anything with `init(key)` and `network(params, x)`; a perceptron, equinox and flax modules."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,10 +14,19 @@ from .._contracts import Params
 
 
 class MLP(eqx.Module):
-    """A perceptron: `sizes` are its inputs, hidden layers and outputs; one output makes a scalar function.
+    """A multilayer perceptron, fully connected layers with an activation between them.
+
+    **Arguments:**
+
+    - `sizes`: the number of inputs, the width of each hidden layer, and the number of outputs. With one
+      output the network is a scalar function of a point, otherwise a vector-valued one.
+    - `activation`: applied between layers. It must be smooth where a PDE takes derivatives, which rules out
+      `relu` for second-order equations.
 
     ```python
     network = sg.pinn.MLP([2, 64, 1])
+    params = network.init(jax.random.key(0))
+    network(params, jnp.zeros(2))              # one number
     ```
     """
 
@@ -31,7 +40,7 @@ class MLP(eqx.Module):
         self.sizes, self.activation = sizes, activation
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Glorot normal weights `[in, out]` and zero biases, one pair a layer."""
+        """Glorot normal weights `[in, out]` and zero biases, one pair per layer."""
         layers = []
         for i, (fan_in, fan_out) in enumerate(pairwise(self.sizes)):
             size = jnp.sqrt(2 / (fan_in + fan_out))
@@ -48,10 +57,13 @@ class MLP(eqx.Module):
 
 
 class Equinox(eqx.Module):
-    """A network from a function that makes an equinox module from a key.
+    """A network from a function `make(key)` that returns an equinox module, called as `module(x)`.
+
+    All floating-point arrays of the module are trained.
 
     ```python
-    network = sg.pinn.Equinox(lambda key: eqx.nn.MLP(2, "scalar", 32, 3, jnp.tanh, key=key))
+    network = sg.pinn.Equinox(lambda key: eqx.nn.MLP(2, 1, width_size=32, depth=3, key=key))
+    problem = sg.pinn.PINN(network, sg.pinn.zoo("poisson-2d").blocks)
     ```
     """
 
@@ -67,3 +79,58 @@ class Equinox(eqx.Module):
         rest = eqx.filter_eval_shape(self.make, jax.random.key(0))
         static = eqx.filter(rest, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
         return eqx.combine(params, static)(x)
+
+
+class Flax(eqx.Module):
+    """A network from a flax module (`flax.linen.Module`); flax itself is only needed to make the module.
+
+    **Arguments:**
+
+    - `module`: called as `module.apply(variables, x)` at one point `x`. All its variables are trained, so it
+      must not keep any that are not, such as the running means of batch normalisation.
+    - `inputs`: how many coordinates a point has.
+
+    ```python
+    from flax import linen as nn
+
+    network = sg.pinn.Flax(nn.Sequential([nn.Dense(32), nn.tanh, nn.Dense(1)]), inputs=2)
+    problem = sg.pinn.PINN(network, sg.pinn.zoo("poisson-2d").blocks)
+    ```
+    """
+
+    module: Any = eqx.field(static=True)
+    inputs: int = eqx.field(static=True)
+
+    def __init__(self, module: Any, inputs: int):
+        if not all(callable(getattr(module, name, None)) for name in ("init", "apply")):
+            raise TypeError(
+                f"`module` must have `init` and `apply` as a flax.linen.Module has, "
+                f"got {type(module).__name__}."
+            )
+        self.module, self.inputs = module, positive_int("inputs", inputs)
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """The module's variables; `ValueError` if some of them are not parameters."""
+        variables = self.module.init(key, jnp.zeros(self.inputs))
+        if set(variables) != {"params"}:
+            raise ValueError(
+                f"`module` must hold parameters and nothing else, got collections {', '.join(variables)}."
+            )
+        return variables["params"]
+
+    def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
+        """The module at one point."""
+        return self.module.apply({"params": params}, x)
+
+
+def evaluate(network: Any, params: Params, x: Any) -> Any:
+    """A network at one point; an output of shape `(1,)` counts as one number."""
+    try:
+        out = network(params, x)
+    except Exception as error:
+        shape = jax.tree.map(jnp.shape, x)
+        raise ValueError(
+            f"`network` fails at a point of shape {shape}; does it take that many inputs? "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return jnp.reshape(out, ()) if getattr(out, "shape", None) == (1,) else out

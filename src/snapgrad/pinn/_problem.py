@@ -1,6 +1,7 @@
 """A PINN: a network, and named blocks of residuals on sampled domains."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from .._contracts import AbstractProblem, AbstractSampler, Batch, Linearisation,
 from ..operators import jacobian, stack
 from ._blocks import Block, Row, draw_points
 from ._domains import Points
+from ._network import evaluate
 from ._sampling import Collocation
 
 REFRESH_EVERY = 100
@@ -27,21 +29,29 @@ class PINN(AbstractProblem):
 
     **Arguments:**
 
-    - `network`: `network.init(key)` and `network(params, x)`, such as `sg.pinn.MLP([2, 64, 1])`.
+    - `network`: anything with `network.init(key)` and `network(params, x)` for one point x, such as
+      `sg.pinn.MLP([2, 64, 1])`, `sg.pinn.Equinox` or `sg.pinn.Flax`. Where its output has shape `(1,)`,
+      residuals see one number.
     - `blocks`: the conditions, as `sg.pinn.Block`s.
-    - `exact`: for the error, the solution as a function of a point, or a pair `(points, values)`.
-    - `unknowns`: coefficients to find along with u, `{name: first guess}`; residuals get them by keyword.
+    - `exact`: the solution where it is known, to measure the error: a function of a point, or a pair
+      `(points, values)`.
+    - `unknowns`: coefficients to find along with u, `{name: first guess}`. Residuals receive them as keyword
+      arguments.
+
+    Errors say which argument is wrong: a network with another number of inputs than the domain has
+    coordinates, a residual that is not a number or a vector, an `exact` of another shape than the network.
 
     ```python
     box = sg.pinn.Box([0, 0], [1, 1])
     problem = sg.pinn.PINN(
-        sg.pinn.MLP([2, 64, 1]),
+        sg.pinn.MLP([2, 16, 1]),
         [
-            sg.pinn.Block("interior", lambda u, x: sg.pinn.laplacian(u, x) + f(x), box, 900),
-            sg.pinn.Block("boundary", lambda u, x: u(x), box.boundary(), 120),
+            sg.pinn.Block("interior", lambda u, x: sg.pinn.laplacian(u, x) + 1, box, points=100),
+            sg.pinn.Block("boundary", lambda u, x: u(x), box.boundary(), points=20),
         ],
     )
-    solution = sg.pinn.solve(problem, jax.random.key(0))
+    params, batch = problem.init(jax.random.key(0)), problem.draw(jax.random.key(1))
+    problem.residuals(params, batch)["interior"].shape              # (100,)
     ```
     """
 
@@ -61,8 +71,9 @@ class PINN(AbstractProblem):
     ):
         if not (callable(network) and callable(getattr(network, "init", None))):
             raise TypeError(
-                f"`network` must have `init(key)` and be called as network(params, x), as sg.pinn.MLP and "
-                f"sg.pinn.Equinox are; got {type(network).__name__}."
+                f"`network` must have `init(key)` and be called as network(params, x), as sg.pinn.MLP is; "
+                f"got {type(network).__name__}. Wrap modules of equinox and flax in sg.pinn.Equinox and "
+                f"sg.pinn.Flax."
             )
         blocks = tuple(blocks)
         if not blocks:
@@ -77,21 +88,36 @@ class PINN(AbstractProblem):
         self.unknowns = {name: jnp.asarray(value, float) for name, value in (unknowns or {}).items()}
         self.num_rows = None
         self.exact = exact if callable(exact) else None
-        params = jax.eval_shape(lambda key: self.init(key), jax.random.key(0))
+        try:
+            params = jax.eval_shape(lambda key: self.init(key), jax.random.key(0))
+        except Exception as error:
+            raise TypeError(
+                f"`network.init(key)` must return parameters, but it fails. Wrap a flax module as "
+                f"sg.pinn.Flax(module, inputs=2). {type(error).__name__}: {error}"
+            ) from error
         for block in blocks:
             self._check_block(block, params)
         self.test = self._test_set(exact, params)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """`{"network": ..., "unknowns": ...}`: fresh weights and the first guesses."""
-        return {"network": self.network.init(key), "unknowns": self.unknowns}
+        """`{"network": ..., "unknowns": ...}`: fresh weights and the first guesses.
+
+        Weights take JAX's default precision, which is that of the points: float64 once x64 is switched on,
+        even for modules that ask for float32.
+        """
+
+        def default(leaf: Any) -> Any:
+            real = eqx.is_inexact_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)
+            return leaf.astype(float) if real else leaf
+
+        return {"network": jax.tree.map(default, self.network.init(key)), "unknowns": self.unknowns}
 
     def u(self, params: Params, x: Any) -> Array:
         """The network at one point `[d]`, or at each point of an array `[..., d]`."""
         x = jnp.asarray(x)
         if x.ndim == 1:
-            return self.network(params["network"], x)
-        values = jax.vmap(self.network, (None, 0))(params["network"], x.reshape(-1, x.shape[-1]))
+            return evaluate(self.network, params["network"], x)
+        values = jax.vmap(partial(evaluate, self.network, params["network"]))(x.reshape(-1, x.shape[-1]))
         return values.reshape(*x.shape[:-1], *values.shape[1:])
 
     def draw(self, key: PRNGKeyArray, spread: bool = True) -> dict[str, Any]:
@@ -140,6 +166,12 @@ class PINN(AbstractProblem):
     def check(self, params: Params, batch: Batch) -> None:
         """Raise if a block's residual is not finite here, or does not depend on the parameters at all."""
         float_params("params", params)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            if leaf.dtype != jnp.result_type(float):
+                raise TypeError(
+                    f"`params{jax.tree_util.keystr(path)}` must have dtype {jnp.result_type(float)} like the "
+                    f"points, got {leaf.dtype}; convert with jax.tree.map(lambda p: p.astype(float), params)."
+                )
         for block in self.blocks:
             jac = jacobian(self._row(block), params, batch[block.name])
             values = np.asarray(jac.values()).reshape(jac.shape[0] // jac.outputs, -1)
@@ -198,6 +230,8 @@ class PINN(AbstractProblem):
                 )
             points = domain.spread(jax.random.key(2), EVALUATION_POINTS)
             values = jnp.asarray(jax.vmap(exact)(points))
+        if values.shape[1:] == (1,):  # counts as one number, as in the network's output
+            values = values[:, 0]
         shape = jax.eval_shape(lambda p: self.u(p, points), params).shape
         if shape != values.shape:
             raise ValueError(

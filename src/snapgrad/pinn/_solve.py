@@ -8,6 +8,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from .._contracts import Params, Result
 from ..training import fit, with_options_of
+from ._baselines import METHODS
 from ._problem import PINN
 
 
@@ -67,9 +68,11 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
         raise TypeError(f"`problem` must be a sg.pinn.PINN, got {type(problem).__name__}.")
     method = options.get("method")
     if isinstance(method, str):
+        known = method if method in METHODS else "adam"
         raise TypeError(
             f"`method` must be a method such as sg.Auto(), got {method!r}; for a baseline by name use "
-            f"sg.pinn.solve(problem, key, **sg.pinn.setting({method!r}, problem)._asdict())."
+            f"sg.pinn.solve(problem, key, **sg.pinn.setting({known!r}, problem)._asdict()), where names are "
+            f"{', '.join(METHODS)}."
         )
     result = fit(problem, key, **options)
     return Solution(

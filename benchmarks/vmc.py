@@ -32,6 +32,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
+import snapgrad as sg
 import snapgrad.netket as sgn
 
 SITES, WIDTHS, SAMPLES = 40, (256, 256, 256), 1024
@@ -54,7 +55,7 @@ def make_state():
 
 def make_driver(mode, hamiltonian, vstate):
     if mode == "snapgrad":
-        return sgn.VMC(hamiltonian, optax.sgd(1e-3), vstate, damping=1e-3, momentum=0.9)
+        return sgn.VMC(hamiltonian, optax.sgd(1e-3), vstate, method=sg.Spring(1e-3, 0.9))
     options = {"diag_shift": 1e-3, "momentum": 0.9, "variational_state": vstate, "use_ntk": True}
     options |= {"on_the_fly": mode != "srt", "chunk_size_bwd": 128 if mode.endswith("128") else None}
     with contextlib.redirect_stdout(io.StringIO()):
@@ -72,20 +73,20 @@ def freeze(vstate):
 
 def optimizer_step(driver, samples, local):
     """Seconds and direction of the part between local energies and direction."""
-    state, old = driver.state, driver._increment if hasattr(driver, "_increment") else driver._old_updates
+    state = driver.state
     if isinstance(driver, sgn.VMC):
         from snapgrad.netket._driver import _propose
         from snapgrad.netket._local import Configurations
 
         found = Configurations(samples.reshape(-1, SITES), local.reshape(-1), None)
-        args = (state.parameters, state.model_state, found, driver._method(), old, driver._lift)
-        call = lambda: _propose(*args, apply=state._apply_fun, settings=driver._settings)  # noqa: E731
+        args = (state.parameters, state.model_state, found, driver._method(), driver.method_state)
+        call = lambda: _propose(*args, driver._lift, apply=state._apply_fun, settings=driver._settings)  # noqa: E731
     else:
         from netket._src.driver.vmc_sr import srt, srt_onthefly
 
         step = srt_onthefly if driver.on_the_fly else srt
         args = (state._apply_fun, local, state.parameters, state.model_state, samples.reshape(-1, SITES))
-        options = {"diag_shift": 1e-3, "momentum": 0.9, "proj_reg": None, "old_updates": old}
+        options = {"diag_shift": 1e-3, "momentum": 0.9, "proj_reg": None, "old_updates": driver._old_updates}
         options |= {
             "solver_fn": driver._linear_solver,
             "mode": driver.mode,

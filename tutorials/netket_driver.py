@@ -30,17 +30,15 @@ def new_state():
     return nk.vqs.MCState(sampler, model, n_samples=SAMPLES, seed=1, sampler_seed=2)
 
 
-# 2. The driver is ours. It takes what `nk.driver.VMC_SR` takes: `damping` is its `diag_shift`. Schedules are
-#    functions of the step; `max_norm` bounds a step while the state is still far off.
+# 2. The driver is ours, and takes any method of snapgrad; `damping` is what NetKet calls `diag_shift`. Where
+#    a hyperparameter changes during the run, give a function from the step to the method of that step.
+#    `max_norm` bounds a step while the state is still far off.
 vstate = new_state()
+damping = optax.exponential_decay(1e-2, STEPS, 0.1)
 driver = sgn.VMC(
-    hamiltonian,
-    optax.sgd(0.02),
-    vstate,
-    damping=optax.exponential_decay(1e-2, STEPS, 0.1),
-    momentum=0.8,
-    max_norm=1.0,
+    hamiltonian, 0.02, vstate, method=lambda step: sg.Spring(damping(step), momentum=0.8), max_norm=1.0
 )
+print(driver.info())
 log = nk.logging.RuntimeLog()
 driver.run(STEPS, out=log, show_progress=not SMALL)
 
@@ -60,7 +58,7 @@ print(sg.jacobian(lambda p, x: vstate.model.apply({"params": p}, x), vstate.para
 
 # 4. Without sampling noise: a full-summation state, in either space, with any parameters.
 full = nk.vqs.FullSumState(hilbert, nk.models.RBM(alpha=2, param_dtype=complex), seed=1)
-exact_driver = sgn.VMC(hamiltonian, 0.1, full, damping=1e-2, momentum=0.5, holomorphic=True, max_norm=0.1)
+exact_driver = sgn.VMC(hamiltonian, 0.1, full, method=sg.Spring(1e-2, 0.5), holomorphic=True, max_norm=0.1)
 exact_driver.run(STEPS, show_progress=False)
 full_energy = float(full.expect(hamiltonian).mean.real)
 print(f"full summation: {full_energy:.6f}")
@@ -68,7 +66,6 @@ print(f"full summation: {full_energy:.6f}")
 # 5. More samples than rows: a pool of configurations, of which each step keeps the part that spans most,
 #    with the weights that keep every mean unbiased. Only those need local energies.
 pooled = new_state()
-sgn.VMC(hamiltonian, 0.02, pooled, damping=1e-3, momentum=0.8, subselect=SAMPLES // 2).run(
-    STEPS // 4, show_progress=False
-)
+selective = sgn.VMC(hamiltonian, 0.02, pooled, method=sg.Spring(1e-3, 0.8), subselect=SAMPLES // 2)
+selective.run(STEPS // 4, show_progress=False)
 print(f"half of the configurations a step: {pooled.expect(hamiltonian)}")

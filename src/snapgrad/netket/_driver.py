@@ -1,26 +1,27 @@
 """A NetKet driver whose steps come from snapgrad's methods."""
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import netket as nk
 import optax
-from jaxtyping import Array, Bool, Int, Num, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, Num, PRNGKeyArray
 from netket.driver import AbstractOptimizationDriver
 from netket.utils import struct
 from netket.vqs import FullSumState
 
-from .._checks import one_of, positive_int, real_scalar
-from .._contracts import AbstractMethod, Linearisation, Params, all_finite, guard, tree_where
-from ..linalg import SOLVERS, Solver
-from ..methods import SNG, Spring, SpringState
-from ..operators import RealPairs, from_pairs, to_pairs
-from ._linearise import LogPsi, Mode, Settings, log_psi_jacobian, make_settings, rows
+from .._checks import positive_int, real_scalar
+from .._contracts import AbstractMethod, Linearisation, Params, State
+from ..methods import Spring
+from ..operators import jacobian
+from ..training import as_transformation, move
 from ._local import (
     Configurations,
     apply_function,
@@ -31,53 +32,78 @@ from ._local import (
     local_energies,
     with_samples,
 )
+from ._log_psi import LogPsi, Mode, Settings, log_psi_jacobian, make_settings, rows
 from ._subselect import Selection, points_kernel, select
 
-Schedule: TypeAlias = Any
-"""A number, or a function from the step count to one, such as optax's schedules."""
+MethodOrSchedule: TypeAlias = AbstractMethod | Callable[[int], AbstractMethod]
+"""A method, or a function from the step count to the method of that step."""
+
+_ELSEWHERE = {
+    "diag_shift": "it is called `damping` here and belongs to the method, as in sg.Spring(damping=1e-3)",
+    "damping": "it belongs to the method, as in method=sg.Spring(damping=1e-3)",
+    "momentum": "it belongs to the method, as in method=sg.Spring(momentum=0.9); sg.SNG has none",
+    "solver": "it belongs to the method, as in method=sg.Spring(1e-3, solver='cholesky')",
+    "linear_solver": "it is called `solver` here and belongs to the method, as in sg.SNG(solver='eigh')",
+    "proj_reg": "it is called `lift` here",
+    "chunk_size_bwd": "it is called `block_size` here; `memory_limit` chooses it for you",
+    "use_ntk": "the smaller of the two spaces is always chosen",
+    "on_the_fly": "the Jacobian is never formed where the kernel is used",
+}
+"""Arguments of `netket.driver.VMC_SR` and of earlier versions: where each of them went."""
 
 
 class VMC(AbstractOptimizationDriver):
-    """Energy minimisation by SNG (minSR) or SPRING, on kernels that never form the Jacobian.
+    """Energy minimisation by any method of snapgrad, on kernels that never form the Jacobian.
 
-    Like `netket.driver.VMC_SR`, whose steps it takes, it runs with `driver.run(n, out=log)`, NetKet's
-    loggers, callbacks and checkpoints. Beyond it: sample weights and full-summation states in either
-    space, mixed real and complex parameters, holomorphic models, and a memory limit for the whole step.
-    A step that is not finite leaves parameters, φ and optimizer as they were; it is counted in
-    `rejected_steps`, logged under that name, and the first one gives a warning.
+    It stands where `netket.driver.VMC_SR` does and runs with `driver.run(n, out=log)`, NetKet's loggers,
+    callbacks and checkpoints; with `sg.SNG` (minSR, stochastic reconfiguration) and `sg.Spring` it takes the
+    same steps. Beyond it: sample weights and full-summation states in either space, mixed real and complex
+    parameters, holomorphic models, and a memory limit for the whole step. A step that is not finite leaves
+    parameters, method and optimizer as they were; it is counted in `rejected_steps`, logged under that name,
+    and the first one gives a warning.
 
     **Arguments:**
 
     - `hamiltonian`: a Hermitian NetKet operator.
-    - `optimizer`: an optax transformation, usually `optax.sgd(η)`; a number or schedule stands for that.
+    - `optimizer`: a learning rate η, a schedule of it, or any optax transformation of the direction.
     - `variational_state`: a `netket.vqs.MCState` or `FullSumState`.
-    - `damping`: λ, or a schedule.
-    - `momentum`: μ of SPRING in [0, 1), or a schedule; None for SNG.
-    - `max_norm`: bound on ‖Δθ‖, after the optimizer; φ itself is not changed by it.
+    - `method`: such as `sg.SNG(1e-3)`; default `sg.Spring(1e-3, 0.9)`. For hyperparameters that change during
+      the run give a function from the step count to a method of one kind. Methods that try their steps, such
+      as `sg.Auto`, are refused: a quantum state has no loss on a batch that a trial step could be judged by.
+    - `max_norm`: bound on ‖Δθ‖, after the optimizer; the method's state is not changed by it.
     - `mode`, `holomorphic`, `lift`, `memory_limit`, `block_size`, `precision`, `factor_dtype`,
       `gram_dtype`: see `snapgrad.netket.linearise`.
-    - `solver`: as in `sg.SNG`.
     - `subselect`: k, to keep only k of the state's samples at each step, chosen by `select` for the volume
-      that their rows span. Local energies are then computed for these alone.
+      that their rows span under the method's damping. Local energies are then computed for these alone.
     - `seed`: of that choice.
 
     ```python
-    driver = snapgrad.netket.VMC(hamiltonian, optax.sgd(0.02), vstate, damping=1e-3, momentum=0.8)
-    driver.run(300, out=netket.logging.RuntimeLog())
+    import netket as nk, optax
+    import snapgrad as sg, snapgrad.netket as sgn
+
+    hilbert = nk.hilbert.Spin(0.5, 4)
+    hamiltonian = nk.operator.IsingJax(hilbert, nk.graph.Chain(4), h=1.0)
+    vstate = nk.vqs.FullSumState(hilbert, nk.models.RBM())
+    driver = sgn.VMC(hamiltonian, 0.02, vstate, method=sg.Spring(damping=1e-3, momentum=0.8))
+    driver.run(10, out=nk.logging.RuntimeLog())
+
+    damping = optax.linear_schedule(1e-2, 1e-4, 100)            # λ that falls from step to step
+    driver = sgn.VMC(hamiltonian, 0.02, vstate, method=lambda step: sg.Spring(damping(step), 0.8))
     ```
     """
 
-    damping: Schedule = struct.field(pytree_node=False, serialize=False)
-    momentum: Schedule = struct.field(pytree_node=False, serialize=False)
+    method: MethodOrSchedule = struct.field(pytree_node=False, serialize=False)
     subselect: int | None = struct.field(pytree_node=False, serialize=False)
     seed: int = struct.field(pytree_node=False, serialize=False)
     _ham: Any = struct.field(pytree_node=False, serialize=False)
     _settings: Settings = struct.field(pytree_node=False, serialize=False)
-    _solver: Solver = struct.field(pytree_node=False, serialize=False)
     _lift: Any = struct.field(serialize=False)
-    _increment: PyTree = struct.field(serialize=True)
+    # The leaves of the method's state: NetKet's checkpoints store lists, but not modules of equinox.
+    _memory: list[Array] = struct.field(serialize=True)
+    _memory_tree: Any = struct.field(pytree_node=False, serialize=False)
+    _kind: type | None = struct.field(pytree_node=False, serialize=False, default=None)
     _rejected: Int[Array, ""] = struct.field(serialize=True)
-    _proposed: Any = struct.field(serialize=False, default=None)
+    _proposed: State = struct.field(serialize=False, default=None)
     _chunk_size: int | None = struct.field(pytree_node=False, serialize=False, default=None)
 
     def __init__(
@@ -86,13 +112,11 @@ class VMC(AbstractOptimizationDriver):
         optimizer: Any,
         variational_state: Any,
         *,
-        damping: Schedule = 1e-3,
-        momentum: Schedule | None = None,
+        method: Any = None,
         max_norm: Any = None,
         mode: Mode | None = None,
         holomorphic: bool = False,
         lift: Any = 1.0,
-        solver: Solver = "auto",
         block_size: int | None = None,
         memory_limit: int | str | None = None,
         precision: str = "highest",
@@ -100,10 +124,14 @@ class VMC(AbstractOptimizationDriver):
         gram_dtype: Any = None,
         subselect: int | None = None,
         seed: int = 0,
+        **unknown: Any,
     ):
+        for name in unknown:
+            raise TypeError(
+                f"VMC has no argument `{name}`: {_ELSEWHERE.get(name, 'see help(VMC) for those it has')}."
+            )
         check_state(variational_state, hamiltonian)
-        if not isinstance(optimizer, optax.GradientTransformation):
-            optimizer = optax.sgd(optimizer)
+        optimizer = as_transformation(optimizer)
         if max_norm is not None:
             bound = real_scalar("max_norm", max_norm, low=0)
             optimizer = optax.chain(optimizer, optax.clip_by_global_norm(float(bound)))
@@ -115,9 +143,7 @@ class VMC(AbstractOptimizationDriver):
                 )
             positive_int("subselect", subselect, most=variational_state.n_samples, most_name="n_samples")
         self._ham = hamiltonian
-        self.damping, self.momentum = damping, momentum
         self.subselect, self.seed = subselect, seed
-        self._solver = one_of("solver", solver, SOLVERS)
         self._lift = real_scalar("lift", lift, low=0)
         self._settings = make_settings(
             variational_state,
@@ -129,15 +155,54 @@ class VMC(AbstractOptimizationDriver):
             factor_dtype,
             gram_dtype,
         )
+        self.method = Spring(1e-3, 0.9) if method is None else method
         # Everything a checkpoint holds exists from the start, so that a new driver can load it.
-        self._increment = None if momentum is None else jax.tree.map(jnp.zeros_like, self.state.parameters)
+        first = self._method()
+        self._kind = type(first)
+        self._memory, self._memory_tree = jax.tree.flatten(_first_state(first, self.state.parameters))
         self._rejected = jnp.zeros((), int)
-        self._method()
+
+    # NetKet's metaclass hides the arguments behind (*args, **kwargs).
+    __signature__ = inspect.Signature(
+        [p for p in inspect.signature(__init__).parameters.values() if p.name not in ("self", "unknown")]
+    )
+
+    def __repr__(self) -> str:
+        counts = f"step_count={self.step_count}, rejected_steps={self.rejected_steps}"
+        return f"VMC({_shown(self._method())}, {counts})"
+
+    def info(self, depth: int = 0) -> str:
+        """What is minimised, how and with which settings, as text of several lines; `depth` indents it.
+
+        ```python
+        print(driver.info())
+        ```
+        """
+        chosen = {name: value for name, value in self._settings._asdict().items() if value is not None}
+        lines = [
+            repr(self),
+            f"hamiltonian: {self._ham}",
+            f"state: {self.state}",
+            f"rows: {', '.join(f'{name}={value}' for name, value in chosen.items())}",
+        ]
+        return "\n".join(lines).replace("\n", "\n" + "   " * (depth + 1))
 
     @property
     def rejected_steps(self) -> int:
         """How many steps were not finite and therefore left out."""
         return int(self._rejected)
+
+    @property
+    def method_state(self) -> State:
+        """What the method remembers from step to step, such as the increment φ of `sg.Spring`."""
+        return jax.tree.unflatten(self._memory_tree, self._memory)
+
+    @method_state.setter
+    def method_state(self, state: State) -> None:
+        leaves, tree = jax.tree.flatten(state)
+        if tree != self._memory_tree:
+            raise ValueError(f"`method_state` must have the structure {self._memory_tree}, got {tree}.")
+        self._memory = leaves
 
     @property
     def mode(self) -> Mode:
@@ -155,32 +220,38 @@ class VMC(AbstractOptimizationDriver):
         self._settings = self._settings._replace(block_size=size, memory_limit=None)
 
     def compute_loss_and_update(self) -> tuple[nk.stats.Stats, Params]:
-        """The energy's statistics and the direction, on the current samples."""
+        """The energy's statistics and the method's direction, on the current samples.
+
+        The direction may be infinite or NaN: `update_parameters` then refuses it.
+        """
         method = self._method()
         found, stats = self._configurations(method)
-        direction, increment, finite = _propose(
+        direction, self._proposed = _propose(
             self.state.parameters,
             self.state.model_state,
             found,
             method,
-            self._increment,
+            self.method_state,
             self._lift,
             apply=apply_function(self.state),
             settings=self._settings,
         )
-        self._proposed = increment, finite
         return stats, direction
 
     def update_parameters(self, dp: Params) -> None:
-        """The optimizer's step along a direction, unless it or the direction is not finite."""
-        increment, finite = self._increment, jnp.asarray(True)
-        if self._proposed is not None:
-            (increment, finite), self._proposed = self._proposed, None
-        before = self.state.parameters, self._optimizer_state, self._increment
-        after, finite = _apply(self._optimizer.update, dp, increment, before, finite)
-        self.state.parameters, self._optimizer_state, self._increment = after
-        self._rejected = self._rejected + jnp.where(finite, 0, 1)
-        if not bool(finite) and self.rejected_steps == 1:
+        """The optimizer's step along a direction; if anything of it is not finite, everything stays."""
+        before = self.method_state
+        proposed, self._proposed = before if self._proposed is None else self._proposed, None
+        after, ok = _move(
+            _Decided(dp, proposed), self.state.parameters, before, self._optimizer_state, self._optimizer
+        )
+        self.state.parameters, self._optimizer_state, self.method_state = (
+            after.params,
+            after.optimizer,
+            after.method,
+        )
+        self._rejected = self._rejected + jnp.where(ok, 0, 1)
+        if not bool(ok) and self.rejected_steps == 1:
             warnings.warn(
                 f"step {self.step_count} was not finite and was left out; `rejected_steps` counts these.",
                 RuntimeWarning,
@@ -188,13 +259,23 @@ class VMC(AbstractOptimizationDriver):
             )
 
     def _method(self) -> AbstractMethod:
-        """The method with this step's hyperparameters."""
-        damping = _at(self.damping, self.step_count)
-        if self.momentum is None:
-            return SNG(damping, self._solver)
-        return Spring(damping, _at(self.momentum, self.step_count), self._solver)
+        """The method of this step."""
+        method: Any = self.method
+        if not isinstance(method, AbstractMethod | type) and callable(method):
+            method = method(self.step_count)
+        if not isinstance(method, AbstractMethod):
+            raise TypeError(
+                "`method` must be a method such as sg.Spring(1e-3, 0.9), or a function from the step count "
+                f"to one; got {method!r}."
+            )
+        if self._kind not in (None, type(method)):
+            raise ValueError(
+                f"`method` must give a {self._kind.__name__} at every step, as at the first; got a "
+                f"{type(method).__name__} at step {self.step_count}."
+            )
+        return method
 
-    def _configurations(self, method: Any) -> tuple[Configurations, nk.stats.Stats]:
+    def _configurations(self, method: AbstractMethod) -> tuple[Configurations, nk.stats.Stats]:
         state: Any = self.state
         limit = self._settings.memory_limit
         if self.subselect is not None:
@@ -204,7 +285,7 @@ class VMC(AbstractOptimizationDriver):
                 state.parameters,
                 state.model_state,
                 samples,
-                method.damping,
+                getattr(method, "damping", 0.0),
                 apply=apply_function(state),
                 settings=self._settings,
                 size=self.subselect,
@@ -227,11 +308,34 @@ class VMC(AbstractOptimizationDriver):
 
     def _log_additional_data(self, log_dict: dict) -> None:
         super()._log_additional_data(log_dict)
+        log_dict |= self._method().report(self.method_state)
         log_dict["rejected_steps"] = self.rejected_steps
 
 
-def _at(value: Schedule, step: int) -> Any:
-    return value(step) if callable(value) else value
+def _first_state(method: AbstractMethod, params: Params) -> State:
+    """The method's state before the first step, once it is clear that the driver can run the method."""
+
+    def attempt(params: Params) -> Any:
+        # Any model will do, and nothing is computed: only what the method asks of a linearisation matters.
+        model = lambda p, x: x * sum(jnp.sum(leaf).real for leaf in jax.tree.leaves(p))  # noqa: E731
+        points = jnp.zeros(2, jnp.finfo(jnp.result_type(*jax.tree.leaves(params))).dtype)
+        lin = Linearisation(points, jacobian(model, params, points))
+        return method.propose(lin, method.init(params))
+
+    try:
+        jax.eval_shape(attempt, params)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`method` must work on one linearisation without a trial step (`residual_at`), which a quantum "
+            f"state does not give: use sg.Spring or sg.SNG. {type(method).__name__} says: {error}"
+        ) from error
+    return method.init(params)
+
+
+def _shown(method: AbstractMethod) -> str:
+    """A method with the values of its hyperparameters."""
+    plain = jax.tree.map(lambda x: x.item() if eqx.is_array(x) and x.ndim == 0 else x, method)
+    return eqx.tree_pformat(plain, width=1000)
 
 
 @partial(jax.jit, static_argnames=("apply", "settings"))
@@ -240,34 +344,44 @@ def _propose(
     model_state: Any,
     found: Configurations,
     method: AbstractMethod,
-    increment: Params | None,
+    method_state: State,
     lift: Any,
     *,
     apply: Callable,
     settings: Settings,
-) -> tuple[Params, Params | None, Bool[Array, ""]]:
-    """Direction, next φ, and whether both are finite."""
+) -> tuple[Params, State]:
+    """The method's direction and next state."""
     log_psi = LogPsi(apply, dict(model_state), settings.mode == "real")
-    lin = rows(log_psi, params, found, settings, lift)
-    lin = Linearisation(lin.residual, RealPairs(lin.jacobian))
-    state = () if increment is None else SpringState(to_pairs(increment))
-    zero = jax.tree.map(jnp.zeros_like, to_pairs(params))
-    (direction, state), finite = guard(method.propose(lin, state), (zero, state))
-    if increment is not None:
-        increment = from_pairs(state.increment)
-    return from_pairs(direction), increment, finite
+    return method.propose(rows(log_psi, params, found, settings, lift), method_state)
 
 
-@partial(jax.jit, static_argnums=0)
-def _apply(
-    update: Callable, direction: Params, increment: Params | None, before: tuple, finite: Bool[Array, ""]
-) -> tuple[tuple, Bool[Array, ""]]:
-    """Parameters, optimizer state and φ after the step, or as they were."""
-    params, optimizer_state, _ = before
-    updates, optimizer_state = update(direction, optimizer_state, params)
-    after = optax.apply_updates(params, updates), optimizer_state, increment
-    finite = finite & all_finite(after)
-    return tree_where(finite, after, before), finite
+class _Decided(AbstractMethod):
+    """A direction in hand: NetKet computes it in one call, shows it to callbacks, applies it in another."""
+
+    found: Params
+    state: State
+
+    def init(self, params: Params) -> State:
+        """The state to come."""
+        del params
+        return self.state
+
+    def propose(self, lin: Any, state: State) -> tuple[Params, State]:
+        """What was decided."""
+        del lin, state
+        return self.found, self.state
+
+
+@partial(jax.jit, static_argnames="optimizer")
+def _move(
+    decided: _Decided,
+    params: Params,
+    method_state: State,
+    optimizer_state: State,
+    optimizer: optax.GradientTransformation,
+) -> tuple[Any, Bool[Array, ""]]:
+    """The one guarded step of the library."""
+    return move(decided, optimizer, None, params, method_state, optimizer_state)
 
 
 @partial(jax.jit, static_argnames=("apply", "settings", "size"))

@@ -241,14 +241,16 @@ def _driver(method: Method, hamiltonian: Any, vstate: Any, training: Training) -
     import netket as nk
     import optax
 
+    from ..methods import SNG, Spring
     from ._driver import VMC
 
     first, last = training.damping
     damping = optax.exponential_decay(first, max(training.steps - 1, 1), last / first)
     if method != "sr":
-        momentum = training.momentum if method == "spring" else None
-        options = {"damping": damping, "momentum": momentum, "max_norm": training.max_norm}
-        return VMC(hamiltonian, training.step_size, vstate, **options)
+        spring = lambda step: Spring(damping(step), training.momentum)  # noqa: E731
+        sng = lambda step: SNG(damping(step))  # noqa: E731
+        chosen = spring if method == "spring" else sng
+        return VMC(hamiltonian, training.step_size, vstate, method=chosen, max_norm=training.max_norm)
     optimizer = optax.sgd(training.step_size)
     if training.max_norm is not None:
         optimizer = optax.chain(optimizer, optax.clip_by_global_norm(training.max_norm))

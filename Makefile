@@ -42,9 +42,14 @@ lint: $(STAMP)
 test: lint
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal
 
+# Programs are compiled here as users compile them; `make test` takes the plainest machine code, which is quicker.
+test-slow: export XLA_FLAGS =
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal tests/linalg tests/structure tests/operators \
+		tests/methods tests/pinn
 
+test-newest: export XLA_FLAGS =
 test-newest:
 	@test -n "$(NEWEST)" || { echo "no Python >= 3.12 found: name one with NEWEST=path"; exit 2; }
 	@test -x $(VENV)-newest/bin/python || $(NEWEST) -m venv $(VENV)-newest

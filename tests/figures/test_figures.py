@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import snapgrad as sg
-from snapgrad import figures, report
+from snapgrad import figures, report, theory
 from snapgrad.figures import _fits, _proxy, _sweep, _tuning, nn_proxy, spring, tail_averaging
 from snapgrad.figures._sweep import Run, Trial, sweep
 from snapgrad.reproduce import Claim, settings_hash
@@ -32,6 +32,7 @@ def test_a_quick_study_runs_draws_and_checks(name):
     assert len(data) == len(panels) and study.name == name
     claims, table = study.claims(data), study.table(data)
     assert claims and table and all(isinstance(claim.wanted, str) for claim in claims)
+    assert all(claim.detail for claim in claims), "a claim must say where its threshold comes from"
     assert draw(study, data).count("<svg") == 1
     assert all(isinstance(note, str) for note in study.notes(data))
     assert study.title and study.source and study.caption
@@ -154,6 +155,18 @@ def test_the_plug_in_is_the_mean_over_the_draws():
         pinv = np.linalg.pinv(J[S])
         X[np.ix_(S, S)] += pinv.T @ inverse @ pinv / 3
     np.testing.assert_allclose(alpha_gamma._plug_in(J, inverse, rows, [3]), [np.linalg.norm(X, 2)], rtol=1e-9)
+
+
+def test_gamma_at_one_row_is_computed_and_not_taken_for_granted(monkeypatch):
+    """The claim γ = 1 at k = 1 fails when γ comes out wrong."""
+    from snapgrad.figures import alpha_gamma
+
+    monkeypatch.setattr(alpha_gamma.theory, "gamma", lambda *args, **kwargs: theory.Interval(1.2, 1.2, 1.2))
+    data = {
+        panel.name: panel.compute(lambda fraction: None) for panel in alpha_gamma.STUDY.panels("quick", 0)
+    }
+    (claim,) = [claim for claim in alpha_gamma.STUDY.claims(data) if "γ = 1 at k = 1" in claim.statement]
+    assert claim.value == 1.2 and not claim.passed
 
 
 def test_summing_adds_up_the_iterates():

@@ -144,7 +144,7 @@ def _claims(data: Data) -> list[Claim]:
             "Where γ < 1, which takes λ > 0, the conjecture as written asks too much: smallest ratio",
             float((rate / literal)[~large].min(initial=math.inf)),
             high=0.99,
-            detail=f"{(~large).sum()} problems",
+            detail=f"{(~large).sum()} problems; too much: less than 1, by more than rounding",
         ),
         Claim(
             "With √γ for γ in that case it is reached on every tiny problem: smallest ratio",

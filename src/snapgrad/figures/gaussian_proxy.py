@@ -63,31 +63,39 @@ def make_panels(name: str, inflation: float, size: Size, seed: int) -> list[Pane
 def _claims(data: Data) -> list[Claim]:
     small = [x for x in FULL.dampings if x < 0.05]
     return [
-        _proxy.close(data, "damping", FULL.dampings, 0.3),
-        _proxy.close(data, "step_size", [x for x in FULL.step_sizes["svs"] if x <= 2], 0.5),
+        _proxy.close(data, "damping", FULL.dampings),
+        _proxy.close(
+            data,
+            "step_size",
+            [x for x in FULL.step_sizes["svs"] if x <= 2],
+            0.5,
+            "problems differ by up to a decade at the best η, and half of that is allowed",
+        ),
         _proxy.same_limit(data),
         Claim(
             "With two batches every run diverges for λ ≤ 0.01",
             _proxy.share_diverged(data, "two-batch", "damping", small),
             low=1.0,
-            detail="share of runs",
+            detail="share of runs; entirely distinct, in the paper's words, and so for every seed tried",
         ),
         Claim(
             "At λ = 0.1 two batches do not resemble the realistic algorithm: they end far below it",
             _proxy.decades(data, "uniform", "two-batch", "damping", 0.1),
             low=0.5,
-            detail="decades between the mean errors",
+            detail="decades between the mean errors; seeds gave 0.77 to 0.93",
         ),
         Claim(
             "Two batches need a far smaller step: ratio of the largest stable η, realistic to two-batch",
             _proxy.largest_stable(data, "uniform") / _proxy.largest_stable(data, "two-batch"),
             low=16.0,
+            detail="a finding of ours: four steps of the grid; seeds gave six",
         ),
         Claim(
             "Uniform and squared volume sampling share the best η of the sweep: their ratio",
             _proxy.best(data, "svs") / _proxy.best(data, "uniform"),
-            low=1.0,
-            high=1.0,
+            low=0.5,
+            high=2.0,
+            detail="matches closely, in the paper's words: the same up to one step of the grid",
         ),
     ]
 

@@ -21,24 +21,25 @@ def _claims(data: Data) -> list[Claim]:
     )
     two = [_proxy.errors(data, "two-batch", kind)[1].min() for kind in ("damping", "step_size")]
     return [
-        _proxy.close(data, "damping", [x for x in FULL.dampings if x > 5e-4], 0.3),
-        _proxy.close(data, "step_size", [x for x in FULL.step_sizes["svs"] if x <= 2], 0.3),
+        _proxy.close(data, "damping", [x for x in FULL.dampings if x > 5e-4]),
+        _proxy.close(data, "step_size", [x for x in FULL.step_sizes["svs"] if x <= 2]),
         Claim(
             "For λ ≤ 10⁻⁶ squared volume sampling ends below uniform sampling",
             float(np.median(gaps)),
             low=0.5,
-            detail="median over problems, in decades",
+            detail="median over problems, in decades; better, in the paper's word: a factor of three",
         ),
         Claim(
             "… on almost every problem",
             float(np.mean(gaps > 0)),
             low=0.8,
-            detail="share of runs",
+            detail="share of runs; seeds gave 15 of 15",
         ),
         Claim(
             "Two batches make no progress at any λ or η: their smallest relative error",
             float(min(two)),
             low=0.9,
+            detail="no progress, in the paper's words: within a tenth of the start, where it is 1",
         ),
     ]
 

@@ -88,35 +88,39 @@ def _panels(size: Size, seed: int) -> list[Panel]:
 def _claims(data: Data) -> list[Claim]:
     small = [x for x in FULL.dampings if x < 0.05]
     return [
-        _proxy.close(data, "damping", FULL.dampings, 0.3),
-        _proxy.close(data, "step_size", PAPER_STEPS, 0.3),
+        _proxy.close(data, "damping", FULL.dampings),
+        _proxy.close(data, "step_size", PAPER_STEPS),
         _proxy.same_limit(data),
         Claim(
             "With two batches runs diverge at every λ ≤ 0.01: share of λ with an infinite mean error",
             _proxy.share_unstable(data, "two-batch", "damping", small),
             low=1.0,
+            detail="differs dramatically, in the paper's words; every seed tried diverges there",
         ),
         Claim(
             "With two batches runs diverge at every η from 2⁻¹⁴ to 2⁻⁶: share of η with an infinite mean "
             "error",
             _proxy.share_unstable(data, "two-batch", "step_size", PAPER_STEPS),
             low=1.0,
+            detail="the paper's grid; every seed tried diverges there",
         ),
         Claim(
             "Two batches need a far smaller step: ratio of the largest stable η, realistic to two-batch",
             _proxy.largest_stable(data, "uniform") / _proxy.largest_stable(data, "two-batch"),
             low=64.0,
+            detail="a finding of ours: six steps of the grid, half of what seeds show",
         ),
         Claim(
             "At λ = 1 two batches do not resemble the realistic algorithm: they end far below it",
             _proxy.decades(data, "uniform", "two-batch", "damping", 1.0),
             low=0.3,
-            detail="decades between the mean errors",
+            detail="decades between the mean errors; more than the factor of two that counts as close",
         ),
         Claim(
             "One uniform batch solves the problem: mean error at η = 2⁻⁶",
             float(_proxy.means(data, "uniform", "step_size", [2.0**-6])[0]),
             high=0.1,
+            detail="solves: to a tenth; seeds reach 0.01 to 0.03",
         ),
     ]
 

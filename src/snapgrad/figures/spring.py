@@ -118,32 +118,38 @@ def _claims(data: Data) -> list[Claim]:
             f"SPRING is substantially faster for small samples: mean rate ratio at k = {five}",
             float(ratio[five].mean()),
             low=4.0,
+            detail="substantial, in the paper's word; seeds gave 5.5 to 6.1, two thirds of that are wanted",
         ),
         Claim(
             "… and faster in every run at every k: smallest ratio",
             float(min(x.min() for x in ratio.values())),
             low=1.0,
+            detail="faster: above 1",
         ),
         Claim(
             f"The gap shrinks for large samples: mean rate ratio at k = {last}",
             float(ratio[last].mean()),
             low=1.0,
             high=1.6,
+            detail="shrinks, in the paper's word: to less than half of what is wanted at small k",
         ),
         Claim(
             f"… steadily from k = {five} on: largest step up between neighbouring k",
             float(np.max(np.diff(falling))) if len(falling) > 1 else 0.0,
             high=0.0,
+            detail="steadily: never up",
         ),
         Claim(
             "The best step size of SNG is the same for every k and problem: spread of log₂η",
             float(np.ptp([data[f"k{k}"]["steps_sng_best"] for k in sizes])),
             high=0.0,
+            detail="a finding of ours; an independent implementation found η = 4 for every k and seed",
         ),
         Claim(
             "In 1000 steps the advantage hardly shows: largest mean ratio there, all k",
             float(max(x.mean() for x in early.values())),
             high=3.0,
+            detail="a finding of ours; seeds gave at most 2.6",
         ),
     ]
 

@@ -33,7 +33,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement about the results as a number that must lie in [low, high]; NaN never does."""
+    """A statement about the results as a number that must lie in [low, high]; NaN never does.
+
+    `detail` says what the number is and where the threshold comes from: the paper's words, a theorem, or the
+    spread between seeds.
+    """
 
     statement: str
     value: float
@@ -49,11 +53,12 @@ class Claim:
     @property
     def wanted(self) -> str:
         """The threshold in words."""
-        if self.low == self.high:
-            return f"= {self.low:.4g}"
+        low, high = f"{self.low:.4g}", f"{self.high:.4g}"
+        if low == high:
+            return f"= {low}"
         if math.isinf(self.low):
-            return f"≤ {self.high:.4g}"
-        return f"≥ {self.low:.4g}" if math.isinf(self.high) else f"{self.low:.4g} … {self.high:.4g}"
+            return f"≤ {high}"
+        return f"≥ {low}" if math.isinf(self.high) else f"{low} … {high}"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import rich.console
 pytest.importorskip("netket", reason="needs NetKet: pip install 'snapgrad[netket]'")
 
 from snapgrad.netket import study as quantum
+from snapgrad.reproduce import ResultsError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -49,23 +50,72 @@ def pauli(axis, site, size):
     return out if axis == "y" else out.real
 
 
-def test_the_study_trains_draws_and_reports(tmp_path):
-    training = quantum.Training(
-        6, alpha=2, samples=64, chains=16, steps=30, damping=(1e-2, 1e-3), final_samples=256
-    )
-    console = rich.console.Console(file=io.StringIO(), width=200)
-    outcomes = quantum.run("heisenberg", training, methods=("sng", "sr"), out=tmp_path, console=console)
-    text = console.file.getvalue()
-    assert "exact ground state energy -11.211102551" in text and "V-score" in text
+SMALL = quantum.Training(
+    4, alpha=1, samples=32, chains=8, steps=25, damping=(1e-2, 1e-3), step_size=0.05, final_samples=128
+)
+
+
+def quiet():
+    return rich.console.Console(file=io.StringIO(), width=200)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A small study without interruption: its folder, its outcomes, what it said."""
+    out, console = tmp_path_factory.mktemp("whole"), quiet()
+    with jax.numpy_rank_promotion("allow"):
+        outcomes = quantum.run("heisenberg", SMALL, methods=("spring", "sr"), out=out, console=console)
+    return out / "quantum" / "heisenberg", outcomes, console.file.getvalue()
+
+
+def test_the_study_trains_draws_and_reports(whole):
+    folder, outcomes, text = whole
+    assert "exact ground state energy -8.000000000" in text and "V-score" in text
     for outcome in outcomes:
-        assert len(outcome.history) == 30 and outcome.rejected == 0
-        assert abs(outcome.relative_error) < 0.02
-        np.testing.assert_allclose(outcome.v_score, 6 * outcome.variance / outcome.energy**2)
-    saved = json.loads((tmp_path / "quantum" / "heisenberg" / "runs.json").read_text())
-    assert [entry["method"] for entry in saved] == ["sng", "sr"]
-    assert (tmp_path / "quantum" / "heisenberg" / "energy.svg").read_text().startswith("<?xml")
+        assert [iteration.step for iteration in outcome.history] == list(range(25)) and outcome.rejected == 0
+        assert abs(outcome.relative_error) < 0.1
+        np.testing.assert_allclose(outcome.v_score, 4 * outcome.variance / outcome.energy**2)
+    saved = json.loads((folder / "runs.json").read_text())
+    assert [entry["method"] for entry in saved] == ["spring", "sr"]
+    assert (folder / "energy.svg").read_text().startswith("<?xml")
+    assert not list(folder.glob("*.snap"))  # what is finished needs no checkpoint
     with pytest.raises(ValueError, match="`size` must be an even number of at least 4 for heisenberg, got 5"):
         quantum.train("heisenberg", "spring", quantum.Training(5))
+
+
+def energies(outcomes):
+    return {o.method: (o.energy, *(iteration.energy for iteration in o.history)) for o in outcomes}
+
+
+def test_an_interrupted_study_goes_on_to_the_same_numbers(whole, tmp_path, monkeypatch):
+    """Ctrl-C in the middle of a method, once in each: finished methods are kept, the others go on."""
+    options = {"methods": ("spring", "sr"), "out": tmp_path, "console": quiet()}
+    real = quantum.describe
+    for last in (13, 21):
+        seen = []
+
+        def interrupt(iteration, *args, last=last, seen=seen):
+            seen.append(iteration.step)
+            if iteration.step == last:
+                raise KeyboardInterrupt
+            return real(iteration, *args)
+
+        monkeypatch.setattr(quantum, "describe", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            quantum.run("heisenberg", SMALL, resume=last == 21, **options)
+        if last == 21:
+            assert seen[0] == 10  # not from the start: the first interruption stored ten steps
+    monkeypatch.setattr(quantum, "describe", real)
+    with pytest.raises(ResultsError, match=r"holds a run already. Add --resume .*--out"):
+        quantum.run("heisenberg", SMALL, **options)
+    with pytest.raises(ResultsError, match=r"other settings \(seed: 0, now 1\)"):
+        quantum.run("heisenberg", dataclasses.replace(SMALL, seed=1), resume=True, **options)
+    outcomes = quantum.run("heisenberg", SMALL, resume=True, **options)
+    assert energies(outcomes) == energies(whole[1])
+    again = quantum.run("heisenberg", SMALL, resume=True, **options)  # nothing left to train
+    assert energies(again) == energies(outcomes)
+    with pytest.raises(ResultsError, match="nothing to resume"):
+        quantum.run("tfim", resume=True, **options)
 
 
 @pytest.mark.slow

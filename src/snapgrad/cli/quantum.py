@@ -15,14 +15,17 @@ def command(
     system: Annotated[str, typer.Argument(help="tfim, heisenberg or j1j2: a chain of spins.")],
     size: Annotated[int | None, typer.Option(min=1, help="Sites of the chain.")] = None,
     methods: Annotated[str, typer.Option(help="Of spring, sng and sr, with commas.")] = "spring,sng,sr",
-    samples: Annotated[int | None, typer.Option(min=1, help="Samples an iteration, k.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Samples per iteration, k.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Iterations.")] = None,
     step_size: Annotated[float | None, typer.Option(min=0.0, help="η.")] = None,
     momentum: Annotated[float | None, typer.Option(min=0.0, help="μ of SPRING.")] = None,
     damping: Annotated[float | None, typer.Option(min=0.0, help="λ, all along; default decreasing.")] = None,
-    alpha: Annotated[int | None, typer.Option(min=1, help="Hidden units a site.")] = None,
+    alpha: Annotated[int | None, typer.Option(min=1, help="Hidden units per site.")] = None,
     seed: Seed = 0,
     out: Out = Path("results"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out: keep what is trained there.")
+    ] = False,
 ) -> None:
     """Trains the ground state of a spin chain under NetKet: SPRING and SNG beside NetKet's own SR."""
     if find_spec("netket") is None:
@@ -49,10 +52,10 @@ def command(
     screen = console()
     with claimed(out):
         try:
-            study.run(system, training, methods=chosen, out=out, console=screen)
+            study.run(system, training, methods=chosen, out=out, resume=resume, console=screen)
         except ValueError as error:
             raise UserError(str(error)) from None
         except KeyboardInterrupt:
-            raise StoppedError("the methods that had ended are stored.") from None
+            raise StoppedError("add --resume to go on from the checkpoint.") from None
         page = write_page(out)
     screen.print(f"{page} written")

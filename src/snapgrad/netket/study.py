@@ -6,9 +6,10 @@ them, the seeds, the step size and the damping.
 
 import contextlib
 import io
+import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -16,9 +17,10 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from scipy.sparse.linalg import eigsh
 
+from .. import training as training_room
 from .._checks import one_of, positive_int, real_scalar
 from ..report import BLUE, GREEN, ORANGE, Draw, render, standalone
-from ..reproduce import write_atomic, write_json, write_section
+from ..reproduce import ResultsError, read_json, write_atomic, write_json, write_section
 
 Name: TypeAlias = Literal["tfim", "heisenberg", "j1j2"]
 Method: TypeAlias = Literal["spring", "sng", "sr"]
@@ -26,6 +28,10 @@ NAMES: tuple[Name, ...] = get_args(Name)
 METHODS: tuple[Method, ...] = get_args(Method)
 TITLES = {"spring": "SPRING", "sng": "SNG", "sr": "NetKet's SR"}
 MOST_STATES = 200_000  # beyond this many configurations exact diagonalisation takes minutes
+SAVE_EVERY = 20.0
+"""Seconds between two checkpoints."""
+_BLOCK = 10  # steps between two moments at which a run can be stored
+_RUNS, _TRAINING = "runs.json", "training.json"
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Training:
     """What is trained and how.
 
     - `size`: sites of the periodic chain; `field`: h of the Ising chain; `j2`: second coupling of J1–J2.
-    - `alpha`: hidden units a site of the restricted Boltzmann machine (of its translation-symmetric form,
+    - `alpha`: hidden units per site of the restricted Boltzmann machine (of its translation-symmetric form,
       for the Heisenberg and J1–J2 chains).
     - `samples`, `chains`, `steps`, `step_size`, `momentum`: k, Markov chains, iterations, η, and μ of SPRING.
     - `damping`: λ at the first and at the last step, geometric between them.
@@ -146,15 +152,27 @@ def exact_energy(name: Name, training: Training) -> float | None:
     return float(eigsh(hamiltonian.to_sparse(), k=1, which="SA", v0=start, return_eigenvectors=False)[0])
 
 
-def train(name: Name, method: Method, training: Training | None = None, live: Live | None = None) -> Outcome:
-    """Trains one ground state; `live(name, method, point)` sees every iteration as it happens."""
+def train(
+    name: Name,
+    method: Method,
+    training: Training | None = None,
+    live: Live | None = None,
+    checkpoint: Path | None = None,
+) -> Outcome:
+    """Trains one ground state.
+
+    `live(name, method, iteration)` sees every iteration as it happens. With a `checkpoint`, a file, training
+    goes on from what is stored there, and is stored there every 20 seconds and on Ctrl-C.
+    """
     name, training = _checked(name, training or DEFAULTS[name])
     one_of("method", method, METHODS)
     hamiltonian = _hamiltonian(name, training)
-    vstate = _state(name, training, hamiltonian.hilbert)
-    driver = _driver(method, hamiltonian, vstate, training)
-    history: list[Iteration] = []
-    clock, cpu = [time.perf_counter()], time.process_time()
+    driver = _driver(method, hamiltonian, _state(name, training, hamiltonian.hilbert), training)
+    cpu = time.process_time()
+    progress = _Progress(training.steps)
+    if checkpoint is not None and checkpoint.exists():
+        driver, progress = _restored(checkpoint, driver, progress)
+    offset, clock = progress.seconds, [time.perf_counter()]
 
     def note(step: int, data: dict[str, Any], driver: Any) -> bool:
         del driver
@@ -163,12 +181,28 @@ def train(name: Name, method: Method, training: Training | None = None, live: Li
             float(np.real(x)) for x in (found.mean, found.error_of_mean, found.variance)
         )
         clock.append(time.perf_counter())
-        history.append(Iteration(int(step), clock[-1] - clock[1], energy, error, variance))
+        progress.add(Iteration(int(step), offset + clock[-1] - clock[1], energy, error, variance))
         if live is not None:
-            live(name, method, history[-1])
+            live(name, method, progress.last)
         return True
 
-    driver.run(training.steps, out=None, show_progress=False, callback=note)
+    def save() -> None:
+        if checkpoint is not None:
+            used = progress.cpu_seconds + time.process_time() - cpu
+            training_room.save(checkpoint, {**good, "cpu_seconds": used})
+
+    good, saved = _tree(driver, progress), time.monotonic()
+    try:
+        while progress.count < training.steps:
+            driver.run(min(_BLOCK, training.steps - progress.count), show_progress=False, callback=note)
+            good = _tree(driver, progress)  # between two steps, where everything belongs together
+            if time.monotonic() - saved > SAVE_EVERY:
+                save()
+                saved = time.monotonic()
+    except KeyboardInterrupt:
+        save()
+        raise
+    vstate = driver.state
     vstate.n_samples = training.final_samples
     final = vstate.expect(hamiltonian)
     return Outcome(
@@ -176,15 +210,64 @@ def train(name: Name, method: Method, training: Training | None = None, live: Li
         method=method,
         training=training,
         exact=exact_energy(name, training),
-        history=tuple(history),
+        history=progress.history(),
         energy=float(np.real(final.mean)),
         error=float(final.error_of_mean),
         variance=float(final.variance),
         parameters=int(vstate.n_parameters),
         rejected=int(getattr(driver, "rejected_steps", 0)),
-        compile_seconds=clock[1] - clock[0],
-        cpu_seconds=time.process_time() - cpu,
+        compile_seconds=clock[1] - clock[0] if len(clock) > 1 else 0.0,
+        cpu_seconds=progress.cpu_seconds + time.process_time() - cpu,
     )
+
+
+class _Progress:
+    """The iterations so far, as rows of one array of fixed size, so that it can be stored and read back."""
+
+    def __init__(self, steps: int, rows: np.ndarray | None = None, count: int = 0, cpu_seconds: float = 0.0):
+        self.rows = np.full((steps, 5), np.nan) if rows is None else rows
+        self.count, self.cpu_seconds = count, cpu_seconds
+
+    def add(self, iteration: Iteration) -> None:
+        self.rows[self.count] = astuple(iteration)
+        self.count += 1
+
+    @property
+    def last(self) -> Iteration:
+        step, *rest = self.rows[self.count - 1]
+        return Iteration(int(step), *map(float, rest))
+
+    @property
+    def seconds(self) -> float:
+        return self.last.seconds if self.count else 0.0
+
+    def history(self) -> tuple[Iteration, ...]:
+        return tuple(Iteration(int(step), *map(float, rest)) for step, *rest in self.rows[: self.count])
+
+
+def _tree(driver: Any, progress: _Progress) -> dict[str, Any]:
+    """All that a run needs to go on, as arrays and numbers."""
+    from flax.serialization import to_state_dict
+
+    return {
+        "driver": to_state_dict(driver),
+        "rows": progress.rows.copy(),
+        "count": progress.count,
+        "cpu_seconds": progress.cpu_seconds,
+    }
+
+
+def _restored(path: Path, driver: Any, progress: _Progress) -> tuple[Any, _Progress]:
+    from flax.serialization import from_state_dict
+
+    try:
+        tree = training_room.load(path, _tree(driver, progress))
+    except ValueError as error:
+        raise ResultsError(f"{error} Delete it and run again: only that method is redone.") from None
+    stored = _Progress(
+        len(progress.rows), np.array(tree["rows"]), int(tree["count"]), float(tree["cpu_seconds"])
+    )
+    return from_state_dict(driver, tree["driver"]), stored
 
 
 def _checked(name: Any, training: Training) -> tuple[Name, Training]:
@@ -264,6 +347,7 @@ def run(
     *,
     methods: Sequence[Method] = METHODS,
     out: Path | str = "results",
+    resume: bool = False,
     console: Any,
 ) -> list[Outcome]:
     """What `snapgrad quantum` does: trains with each method, live, then writes a table and a picture.
@@ -274,6 +358,8 @@ def run(
     - `training`: default `DEFAULTS[name]`; change single fields with `dataclasses.replace`.
     - `methods`: of `"spring"`, `"sng"` and `"sr"` (NetKet's `VMC_SR`).
     - `out`: the results folder; data, picture and a section for the page go to `out/quantum/<name>`.
+    - `resume`: keep the methods that are stored there, go on with one that was interrupted, and train those
+      that are missing. Without it a folder that holds results is refused, never overwritten.
     - `console`: the `rich.console.Console` to write on.
     """
     from rich.progress import BarColumn, Progress, TextColumn
@@ -284,18 +370,24 @@ def run(
     exact = exact_energy(name, training)
     known = "not computed (too large)" if exact is None else f"{exact:.9f}"
     console.print(f"{name}, {training.size} sites, exact ground state energy {known}")
-    outcomes: list[Outcome] = []
     folder = Path(out) / "quantum" / name
+    outcomes = _found(folder, training, resume)
+    done = {outcome.method for outcome in outcomes}
+    write_json(folder / _TRAINING, asdict(training))
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}")
     with Progress(*columns, console=console) as bar:
         for method in methods:
+            if method in done:
+                continue
+            checkpoint = folder / f"{method}.snap"
             task = bar.add_task(TITLES[method], total=training.steps, now="compiling")
 
             def live(_: Name, __: Method, point: Iteration, task: Any = task) -> None:
                 bar.update(task, completed=point.step + 1, now=describe(point, training.size, exact))
 
-            outcomes.append(train(name, method, training, live))
-            _store(folder, outcomes)  # at once, so that an interruption loses one method only
+            outcomes.append(train(name, method, training, live, checkpoint))
+            _store(folder, outcomes)
+            checkpoint.unlink(missing_ok=True)
             bar.update(task, now="done")
     for outcome in outcomes:
         console.print(f"{TITLES[outcome.method]}: {summary(outcome)}")
@@ -303,10 +395,44 @@ def run(
     return outcomes
 
 
+def _found(folder: Path, training: Training, resume: bool) -> list[Outcome]:
+    """The methods that are stored in a folder; `ResultsError` if they may not be touched."""
+    if not (folder / _TRAINING).exists():
+        if resume:
+            raise ResultsError(f"{folder} holds nothing to resume from. Run without --resume first.")
+        return []
+    if not resume:
+        raise ResultsError(
+            f"{folder} holds a run already. Add --resume to go on with it, choose another folder with --out, "
+            f"or delete that one."
+        )
+    wanted = json.loads(json.dumps(asdict(training)))
+    stored = read_json(folder / _TRAINING)
+    for field, value in wanted.items():
+        if stored.get(field) != value:
+            raise ResultsError(
+                f"{folder} holds a run of other settings ({field}: {stored.get(field)!r}, now {value!r}). "
+                f"Choose another folder with --out."
+            )
+    if not (folder / _RUNS).exists():
+        return []
+    try:
+        return [_outcome(entry, training) for entry in read_json(folder / _RUNS)]
+    except (TypeError, KeyError, AttributeError):
+        raise ResultsError(f"{folder / _RUNS} is damaged. Delete {folder} and run again.") from None
+
+
+def _outcome(entry: dict[str, Any], training: Training) -> Outcome:
+    """What `_store` wrote, read back; null stands for a number that is not finite."""
+    history: Any = [{k: np.nan if v is None else v for k, v in row.items()} for row in entry["history"]]
+    numbers = {k: np.nan if v is None and k != "exact" else v for k, v in entry.items()}
+    return Outcome(**{**numbers, "training": training, "history": tuple(Iteration(**row) for row in history)})
+
+
 def _store(folder: Path, outcomes: Sequence[Outcome]) -> None:
     """Data, picture and section of the methods trained so far."""
     name, training = outcomes[0].name, outcomes[0].training
-    write_json(folder / "runs.json", [_finite(asdict(outcome)) for outcome in outcomes])
+    write_json(folder / _RUNS, [_finite(asdict(outcome)) for outcome in outcomes])
     panels = _panels(outcomes)
     write_atomic(folder / "energy.svg", standalone(render(panels, f"quantum-{name}")).encode())
     write_section(

@@ -68,13 +68,14 @@ def claimed(out: Path) -> Iterator[None]:
 
 
 def compute(plans: Sequence[Plan], load: Load, size: Size, seed: int, workers: int) -> Iterator[Event]:
-    """Computes what is missing, in the order of the studies, and yields what happens.
+    """Computes what is missing, the cheapest study first, and yields what happens.
 
-    `load` makes each study anew, by its name, in the processes that compute.
+    That order means that something is finished soon, and kept, should the run be stopped. `load` makes each
+    study anew, by its name, in the processes that compute.
     """
     jobs = [
         Job(load, p.study.name, size, seed, panel.name, str(p.folder / "data"))
-        for p in plans
+        for p in sorted(plans, key=lambda p: sum(panel.cost for panel in p.missing))
         for panel in p.missing
     ]
     if jobs:

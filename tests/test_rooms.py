@@ -75,7 +75,6 @@ def test_imports_go_one_way():
     assert forbidden_rooms(SOURCE) == []
 
 
-@pytest.mark.xfail(reason="linalg._solve.rank_cutoff is imported by two rooms")
 def test_no_room_imports_a_private_file_of_another():
     assert private_files(SOURCE) == []
 

@@ -21,12 +21,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _netket_promotes_ranks():
-    with jax.numpy_rank_promotion("allow"):
-        yield
-
-
 def test_exact_energies_of_chains():
     np.testing.assert_allclose(quantum.heisenberg_energy(22), -39.147522607, atol=1e-9)
     np.testing.assert_allclose(quantum.heisenberg_energy(4), -8)

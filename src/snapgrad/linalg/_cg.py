@@ -97,7 +97,12 @@ def cg_solve(
 
 
 def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = None) -> LowRank:
-    """The Nyström approximation (KΩ)(ΩᵀKΩ)⁺(KΩ)ᵀ for a Gaussian Ω with `rank` columns."""
+    """The Nyström approximation (KΩ)(ΩᵀKΩ)⁺(KΩ)ᵀ for a Gaussian Ω with `rank` columns.
+
+    ```python
+    low = sg.linalg.nystrom(lambda v: jac.mv(jac.rmv(v)), size=k, rank=100, key=key)
+    ```
+    """
     rank = positive_int("rank", rank, most=size, most_name="the number of rows")
     product = _product(K)
     dtype = jnp.result_type(float) if dtype is None else dtype
@@ -113,7 +118,13 @@ def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = 
 
 
 def rp_cholesky(K: Float[Array, "k k"], *, rank: int, key: PRNGKeyArray) -> LowRank:
-    """The low-rank approximation of K by randomly pivoted Cholesky, which reads `rank` of its columns."""
+    """The low-rank approximation of K by randomly pivoted Cholesky, which reads `rank` of its columns.
+
+    ```python
+    low = sg.linalg.rp_cholesky(K, rank=100, key=key)
+    x = sg.linalg.cg_solve(K, b, damping, preconditioner=low).solution
+    ```
+    """
     rank = positive_int("rank", rank, most=K.shape[0], most_name="the number of rows")
     U, s, _ = jnp.linalg.svd(pivoted_cholesky(key, K, rank).factor, full_matrices=False)
     return LowRank(U, s**2)

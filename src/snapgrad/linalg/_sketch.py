@@ -16,7 +16,7 @@ from ._subsets import random_subset
 class AbstractSketch(eqx.Module):
     """A random Ω, drawn anew at each step; `apply` gives ΩA and Ωb.
 
-    Selecting rows costs O(kn) a step. The others mix all rows and cost O(kmn): use them where rows are
+    Selecting rows costs O(kn) per step. The others mix all rows and cost O(kmn): use them where rows are
     so unequal that few of them carry the system.
     """
 
@@ -53,7 +53,12 @@ def _size(value: int) -> int:
 
 
 class RowSketch(AbstractSketch):
-    """k rows of the identity, uniformly without replacement: block Kaczmarz."""
+    """k rows of the identity, uniformly without replacement: block Kaczmarz.
+
+    ```python
+    rows, rhs = sg.linalg.RowSketch(10).apply(key, A, b)
+    ```
+    """
 
     sample_size: int = eqx.field(static=True, converter=_size)
 
@@ -66,7 +71,12 @@ class RowSketch(AbstractSketch):
 
 
 class GaussianSketch(AbstractMatrixSketch):
-    """Independent normal entries of variance 1/k."""
+    """Independent normal entries of variance 1/k.
+
+    ```python
+    result = sg.kaczmarz(A, b, sketch=sg.linalg.GaussianSketch(10))
+    ```
+    """
 
     sample_size: int = eqx.field(static=True, converter=_size)
 
@@ -76,7 +86,12 @@ class GaussianSketch(AbstractMatrixSketch):
 
 
 class SparseSignSketch(AbstractMatrixSketch):
-    """Each column holds `nonzeros` random signs in distinct random places, scaled to unit norm."""
+    """Each column holds `nonzeros` random signs in distinct random places, scaled to unit norm.
+
+    ```python
+    result = sg.kaczmarz(A, b, sketch=sg.linalg.SparseSignSketch(10, nonzeros=4))
+    ```
+    """
 
     sample_size: int = eqx.field(static=True, converter=_size)
     nonzeros: int = eqx.field(static=True, default=8)
@@ -85,7 +100,7 @@ class SparseSignSketch(AbstractMatrixSketch):
         positive_int("nonzeros", self.nonzeros)
 
     def matrix(self, key: PRNGKeyArray, num_rows: int) -> Float[Array, "k m"]:
-        """A matrix with `min(nonzeros, k)` entries a column."""
+        """A matrix with `min(nonzeros, k)` entries per column."""
         filled = min(self.nonzeros, self.sample_size)
         place, sign = jax.random.split(key)
         rows = jax.vmap(lambda key: random_subset(key, self.sample_size, filled))(
@@ -100,6 +115,10 @@ class HadamardSketch(AbstractMatrixSketch):
     """k random rows of a Walsh–Hadamard matrix with random column signs (SRHT), scaled by 1/√k.
 
     The system is thought of as padded by zero rows to the next power of two.
+
+    ```python
+    result = sg.kaczmarz(A, b, sketch=sg.linalg.HadamardSketch(10))
+    ```
     """
 
     sample_size: int = eqx.field(static=True, converter=_size)

@@ -15,6 +15,10 @@ def random_subset(key: PRNGKeyArray, size: int, count: int) -> Int[Array, " coun
 
     Small subsets by Floyd's algorithm in O(count²), which never touches the other numbers; large ones
     by sorting `size` random keys.
+
+    ```python
+    rows = sg.linalg.random_subset(key, 1000, 10)
+    ```
     """
     positive_int("count", count, most=size, most_name="`size`")
     if count**2 > 64 * size:

@@ -11,7 +11,7 @@ WARM_UP = 10
 PATIENCE = 50
 """Steps before a lack of progress is taken for noise."""
 LEAST_BETA = 4
-"""β is at least this over the fraction of a row that others explain: twice the 2n/k of random directions."""
+"""β starts at this over the fraction of a row that others explain: twice what random directions need."""
 RAISE = 16
 """Without progress log β grows by this over the number of steps."""
 NEARLY = 0.99

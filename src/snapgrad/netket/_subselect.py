@@ -32,7 +32,7 @@ def select(
 
     **Arguments:**
 
-    - `K`: the kernel of the pool, one row a configuration.
+    - `K`: the kernel of the pool, one row per configuration.
     - `sample_size`: k.
     - `damping`: λ.
     """

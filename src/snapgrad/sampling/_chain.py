@@ -1,7 +1,7 @@
 """Markov chains on k-subsets whose stationary law is squared volume sampling.
 
 Their state is the current batch, kept from one step of training to the next, so that a slowly changing
-Jacobian is followed by a few moves a step. Each move needs kernel entries of the rows that it looks at alone.
+Jacobian is followed by a few moves per step. A move needs kernel entries only of the rows that it looks at.
 """
 
 from collections.abc import Callable
@@ -24,15 +24,15 @@ class SwapChain(AbstractSampler):
     A move replaces p ∈ S by a uniform j ∉ S with probability min(1, det(L_{S−p+j}) / det(L_S)), L = JJᵀ + λI;
     O(km) moves, up to a logarithm, forget the start (Anari, Oveis Gharan, Rezaei 2016).
 
-    A step linearises k + `moves` rows and factorises a k×k matrix a move; nothing grows with m. It pays where
-    m is too large for `AdaptiveSquaredVolume` and a batch may resemble the one before: with `moves` below k
-    some rows always stay, and where a few rows dominate most offers are refused. The first batch is uniform.
-    At λ = 0 the chain wanders freely until its batch has full rank.
+    A step linearises k + `moves` rows and factorises one k×k matrix per move; nothing grows with m. It pays
+    where m is too large for `AdaptiveSquaredVolume` and a batch may resemble the one before: with `moves`
+    below k some rows always stay, and where a few rows dominate most offers are refused. The first batch is
+    uniform. At λ = 0 the chain wanders freely until its batch has full rank.
 
     **Arguments:**
 
     - `num_rows`, `sample_size`, `damping`: m, k and λ.
-    - `moves`: swaps offered a step; default k.
+    - `moves`: swaps offered per step; default k.
 
     ```python
     sampler = sg.sampling.SwapChain(problem.num_rows, sample_size=10, damping=1e-3, moves=20)
@@ -83,15 +83,15 @@ class DownUpChain(AbstractSampler):
     """The down-up walk: drop a random member, then add a row j with probability ∝ det(L_{S+j}).
 
     It mixes in O(k log k) moves whatever m is (Anari, Liu, Oveis Gharan, Vinzant 2021). The walk looks at all
-    m rows: a step costs their gram matrix and O(mk²) a move, but no decomposition, so it pays where the m³ of
-    `AdaptiveSquaredVolume` would dominate. With `candidates=c`, each move chooses among the row dropped and c
-    uniform rows instead: a step then linearises k + c · `moves` rows, nothing grows with m, and the
+    m rows: a step costs their gram matrix and O(mk²) per move, but no decomposition, so it pays where the m³
+    of `AdaptiveSquaredVolume` would dominate. With `candidates=c`, each move chooses among the row dropped and
+    c uniform rows instead: a step then linearises k + c · `moves` rows, nothing grows with m, and the
     stationary law is the same. A dominant row is found as soon as it is a candidate.
 
     **Arguments:**
 
     - `num_rows`, `sample_size`, `damping`: m, k and λ.
-    - `moves`: rows exchanged a step; default k.
+    - `moves`: rows exchanged per step; default k.
     - `candidates`: uniform rows that a move may choose from; default all.
 
     ```python

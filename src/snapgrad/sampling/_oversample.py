@@ -81,7 +81,7 @@ class Pool(AbstractSampler):
         if any(jnp.shape(leaf)[:1] != (c,) for leaf in jax.tree.leaves(pool)):
             shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(pool)]
             raise ValueError(
-                f"`base` must draw one entry a row of the Jacobian: {c} rows, got leaves of shape {shapes}."
+                f"`base` must draw one entry per row of the Jacobian: {c} rows, got leaves of shape {shapes}."
             )
         positive_int("sample_size", self.sample_size, most=c, most_name="the size of the pool")
         if self.subselect == "dpp":

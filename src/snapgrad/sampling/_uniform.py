@@ -15,7 +15,7 @@ from ..linalg import random_subset
 class Uniform(AbstractSampler):
     """k of m rows, uniformly, without replacement (the default) or with.
 
-    Without replacement costs O(k²) a draw whatever m is.
+    Without replacement costs O(k²) per draw, whatever m is.
 
     ```python
     sampler = sg.sampling.Uniform(1000, sample_size=10)
@@ -56,7 +56,12 @@ class Uniform(AbstractSampler):
 
 
 class AllRows(AbstractSampler):
-    """Every row, every step: `sg.SNG` on it is deterministic natural gradient descent."""
+    """Every row, every step: `sg.SNG` on it is deterministic natural gradient descent.
+
+    ```python
+    sampler = sg.sampling.AllRows(problem.num_rows)
+    ```
+    """
 
     num_rows: int = eqx.field(static=True)
 
@@ -77,7 +82,12 @@ class AllRows(AbstractSampler):
 
 
 class TwoBatches(AbstractSampler):
-    """Two independent batches of one sampler a step, for `sg.TwoBatch`: gradient, preconditioner."""
+    """Two independent batches of one sampler per step, for `sg.TwoBatch`: gradient, preconditioner.
+
+    ```python
+    sampler = sg.sampling.TwoBatches(sg.sampling.Uniform(1000, sample_size=10))
+    ```
+    """
 
     sampler: AbstractSampler
 

@@ -84,7 +84,7 @@ class DownUpChain(AbstractSampler):
 
     It mixes in O(k log k) moves whatever m is (Anari, Liu, Oveis Gharan, Vinzant 2021). The walk looks at all
     m rows: a step costs their gram matrix and O(mk²) per move, but no decomposition, so it pays where the m³
-    of `AdaptiveSquaredVolume` would dominate. With `candidates=c`, each move chooses among the row dropped and
+    of `AdaptiveSquaredVolume` would dominate. With `candidates=c`, each move chooses from the row dropped and
     c uniform rows instead: a step then linearises k + c · `moves` rows, nothing grows with m, and the
     stationary law is the same. A dominant row is found as soon as it is a candidate.
 

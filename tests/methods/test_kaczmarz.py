@@ -96,11 +96,10 @@ def test_the_same_key_gives_the_same_numbers():
 # Going on, and traces ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("averaged", [False, True])
-def test_a_state_goes_on_exactly(averaged):
+def test_a_state_goes_on_exactly():
     """Also across a check that came early and a half of the tail that began before."""
     A, b, _ = system(noise=0.1)
-    settings = {"sketch": linalg.RowSketch(K), "momentum": 0.3, "tail_averaging": averaged, "check_every": 10}
+    settings = {"sketch": linalg.RowSketch(K), "momentum": 0.3, "tail_averaging": True, "check_every": 10}
     whole = sg.kaczmarz(A, b, steps=70, **settings)
     first = sg.kaczmarz(A, b, steps=35, **settings)
     second = sg.kaczmarz(A, b, steps=35, state=first.state, **settings)

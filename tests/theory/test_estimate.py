@@ -192,8 +192,8 @@ def test_uniform_expectations(function):
 def test_budget_and_tolerance_are_kept():
     J = np.random.default_rng(0).standard_normal((40, 8))
     few = theory.gamma(J, sample_size=5, key=KEY, num_samples=40)
-    fine = theory.gamma(J, sample_size=5, key=KEY, rtol=0.02)
-    assert fine.relative_width <= 0.02 < few.relative_width
+    fine = theory.gamma(J, sample_size=5, key=KEY, rtol=0.04)
+    assert fine.relative_width <= 0.04 < few.relative_width
     assert few == theory.gamma(J, sample_size=5, key=KEY, num_samples=40)  # the same key, the same answer
     assert few.low <= fine.estimate <= few.high
 

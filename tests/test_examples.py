@@ -1,0 +1,71 @@
+"""Every public name has an example that runs as printed, after the imports that the documentation begins with."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import snapgrad as sg
+
+ROOMS = {
+    "sg": sg,
+    "linalg": sg.linalg,
+    "methods": sg.methods,
+    "operators": sg.operators,
+    "pinn": sg.pinn,
+    "problems": sg.problems,
+    "sampling": sg.sampling,
+    "theory": sg.theory,
+    "theory.exact": sg.theory.exact,
+    "training": sg.training,
+}
+
+
+NO_EXAMPLE = re.compile(
+    r"""
+    \w+\.(Abstract\w+  # what one subclasses; docs/architecture.md shows how
+    |\w*State)$  # what a method or loop remembers, made by it alone
+    |training\.(with_options_of|as_transformation|move)  # for other rooms
+    """,
+    re.VERBOSE,
+)
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Classes and functions of every room, each once, under the shortest name."""
+    seen = set()
+    for room, module in ROOMS.items():
+        for name, value in vars(module).items():
+            ours = getattr(value, "__module__", "").startswith("snapgrad")
+            if (
+                name.startswith("_")
+                or NO_EXAMPLE.match(f"{room}.{name}")
+                or not ours
+                or not (inspect.isclass(value) or inspect.isfunction(value))
+            ):
+                continue
+            if id(value) not in seen and not (room == "theory.exact" and value.__module__ != module.__name__):
+                seen.add(id(value))
+                yield f"{room}.{name}", value
+
+
+PUBLIC = dict(public())
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_example(name, tmp_path, monkeypatch):
+    document = PUBLIC[name].__doc__
+    assert document, f"{name} has no docstring"
+    blocks = re.findall(r"```python\n(.*?)```", inspect.cleandoc(document), flags=re.DOTALL)
+    assert blocks, f"{name} has no example"
+    monkeypatch.chdir(tmp_path)
+    names = {"sg": sg, "jax": jax, "jnp": jnp, "np": np, "eqx": eqx, "optax": optax}
+    for block in blocks:
+        exec(compile(block, f"example of {name}", "exec"), names)

@@ -1,4 +1,4 @@
-"""Every public name has an example that runs as printed, after the imports that the documentation begins with."""
+"""Every public name has an example that runs as printed, after the imports of the documentation."""
 
 import inspect
 import re
@@ -43,17 +43,15 @@ def public() -> Iterator[tuple[str, Any]]:
     seen = set()
     for room, module in ROOMS.items():
         for name, value in vars(module).items():
-            ours = getattr(value, "__module__", "").startswith("snapgrad")
-            if (
-                name.startswith("_")
-                or NO_EXAMPLE.match(f"{room}.{name}")
-                or not ours
-                or not (inspect.isclass(value) or inspect.isfunction(value))
-            ):
+            full, home = f"{room}.{name}", getattr(value, "__module__", "")
+            if not (inspect.isclass(value) or inspect.isfunction(value)) or not home.startswith("snapgrad"):
                 continue
-            if id(value) not in seen and not (room == "theory.exact" and value.__module__ != module.__name__):
-                seen.add(id(value))
-                yield f"{room}.{name}", value
+            if name.startswith("_") or NO_EXAMPLE.match(full) or id(value) in seen:
+                continue
+            if room == "theory.exact" and home != module.__name__:
+                continue
+            seen.add(id(value))
+            yield full, value
 
 
 PUBLIC = dict(public())

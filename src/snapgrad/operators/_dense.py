@@ -17,7 +17,7 @@ from ._selection import Selection
 
 
 class DenseJacobian(AbstractFactored):
-    """Stored rows: for a flat parameter vector a matrix `[k, n]`, for a pytree one `[k, *leaf.shape]` a leaf.
+    """Stored rows: a matrix `[k, n]` for a flat parameter vector, `[k, *leaf.shape]` per leaf of a tree.
 
     ```python
     jac = sg.DenseJacobian(J)                                   # parameters: a vector of J.shape[1]

@@ -20,7 +20,7 @@ class Options(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Points, rows a point, the type of the kernel and the bytes of one number in a factor."""
+    """The numbers of points and rows per point, the kernel's type, and the bytes per number of a factor."""
 
     points: int
     outputs: int
@@ -29,7 +29,7 @@ class Sizes(NamedTuple):
 
 
 class LeafReport(NamedTuple):
-    """One line of the table."""
+    """One line of the table: how a leaf is handled, why, and what it costs."""
 
     leaf: str
     shape: tuple[int, ...]
@@ -77,7 +77,7 @@ class Explanation(NamedTuple):
 
 
 def explain(plan: Plan, sizes: Sizes, options: Options) -> Explanation:
-    """The table of a plan."""
+    """The table of a plan, for `jac.explain()`."""
     block = choose_block(plan, sizes, options)
     choice = "all at once"
     if options.memory_limit is not None:
@@ -107,7 +107,7 @@ def gram_bytes(plan: Plan, sizes: Sizes, block: int) -> int:
 
 
 def choose_block(plan: Plan, sizes: Sizes, options: Options, wanted: int | None = None) -> int:
-    """Points a block: as asked, else the most that fit in the memory limit, else all."""
+    """The number of points per block: as asked, else the most that fit in the memory limit, else all."""
     if wanted is not None or options.memory_limit is None:
         return min(sizes.points, wanted or options.block_size or sizes.points)
     if gram_bytes(plan, sizes, sizes.points) <= options.memory_limit:

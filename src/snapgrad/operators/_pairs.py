@@ -59,12 +59,22 @@ jax.tree_util.register_pytree_node(
 
 
 def to_pairs(params: Params) -> Params:
-    """The same tree with each complex leaf as a `RealPair` of its real and imaginary parts."""
+    """The same tree with each complex leaf as a `RealPair` of its real and imaginary parts.
+
+    ```python
+    to_pairs({"a": 1.0, "z": jnp.array(2 + 3j)})        # {"a": 1.0, "z": RealPair((2.0, 3.0))}
+    ```
+    """
     return jax.tree.map(lambda x: RealPair((x.real, x.imag)) if jnp.iscomplexobj(x) else x, params)
 
 
 def from_pairs(pairs: Params) -> Params:
-    """The inverse of `to_pairs`: the same tree with each `RealPair` as one complex leaf."""
+    """The inverse of `to_pairs`: the same tree with each `RealPair` as one complex leaf.
+
+    ```python
+    from_pairs(to_pairs(params))                        # params again
+    ```
+    """
 
     def join(x: Any) -> Array:
         return lax.complex(*x) if isinstance(x, RealPair) else x

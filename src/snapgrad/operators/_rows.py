@@ -252,7 +252,12 @@ class CentredJacobian(AbstractRows):
 
 
 class RestrictedJacobian(AbstractRows):
-    """Some columns of any Jacobian, which is formed for `gram`; made by `jac.restrict(keep)`."""
+    """Some columns of any Jacobian, which is formed for `gram`; made by `jac.restrict(keep)`.
+
+    ```python
+    sg.stack([my_jacobian]).restrict({"body": False, "head": True})
+    ```
+    """
 
     inner: AbstractRows
     selection: Selection = eqx.field(static=True)

@@ -14,7 +14,12 @@ from ._selection import Selection
 
 
 class StackedJacobian(AbstractRows):
-    """Blocks of rows on the same parameters, one below the other; made by `sg.stack`."""
+    """Blocks of rows on the same parameters, one below the other; made by `sg.stack`.
+
+    ```python
+    sg.stack([interior, boundary]).gram()          # the kernels between the two blocks included
+    ```
+    """
 
     blocks: tuple[AbstractRows, ...]
 

@@ -23,7 +23,13 @@ from ._sharded import ShardedJacobian, shard
 
 
 class StructuredJacobian(AbstractFactored):
-    """The rows ∂f(θ, x_i)/∂θ of a function on a batch; made by `sg.jacobian`, which documents it."""
+    """The rows ∂f(θ, x_i)/∂θ of a function on a batch; made by `sg.jacobian`, which documents it.
+
+    ```python
+    jac = sg.jacobian(model, params, points)
+    K, gradient = jac.gram(), jac.rmv(residual)
+    ```
+    """
 
     params: Params
     batch: Batch
@@ -73,7 +79,8 @@ class StructuredJacobian(AbstractFactored):
         """Jᵀ u; for a complex leaf the real and imaginary parts hold the two gradients."""
         if jnp.shape(cotangent) != self.shape[:1]:
             raise ValueError(
-                f"`cotangent` must have one entry a row, shape {self.shape[:1]}; got {jnp.shape(cotangent)}."
+                f"`cotangent` must have one entry per row, shape {self.shape[:1]}; "
+                f"got {jnp.shape(cotangent)}."
             )
         return _rmv(self, jnp.asarray(cotangent))
 

@@ -27,25 +27,25 @@ class Region(NamedTuple):
 
     @property
     def products(self) -> int:
-        """Outer products a row."""
+        """The number of outer products per row."""
         return sum(term.products for term in self.terms)
 
     def evaluate(self, captured: Captured) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
-        """Left and right factors of one row."""
+        """The left and right factors of one row, from the values that the program gave."""
         pairs = [term.evaluate(captured) for term in self.terms]
         pairs = [pair[::-1] if swap else pair for pair, swap in zip(pairs, self.swapped, strict=True)]
         left, right = zip(*pairs, strict=True)
         return jnp.concatenate(left, axis=1), jnp.concatenate(right, axis=1)
 
     def numbers(self, outputs: int) -> int:
-        """Numbers stored a point."""
+        """How many numbers are stored per point."""
         batch, left, right = self.layout.sizes
         own = [outputs if many else 1 for many in self.per_output]
         return batch * self.products * (own[0] * left + own[1] * right)
 
 
 class LeafPlan(NamedTuple):
-    """How one leaf is handled, and why."""
+    """How the rows of one leaf are kept, and why so."""
 
     name: str
     shape: tuple[int, ...]
@@ -77,7 +77,7 @@ class LeafPlan(NamedTuple):
         return tuple(blocks)
 
     def numbers(self, outputs: int) -> int:
-        """Numbers stored a point."""
+        """How many numbers are stored per point."""
         if self.how == "unused":
             return 0
         size = outputs * prod(self.shape) if self.how == "rows" else 0
@@ -92,11 +92,11 @@ class Plan(NamedTuple):
     outputs: int
 
     def numbers(self) -> int:
-        """Numbers that the factors of one point hold."""
+        """How many numbers the factors of one point hold."""
         return sum(leaf.numbers(self.outputs) for leaf in self.leaves)
 
     def workspace(self) -> int:
-        """Numbers that the gradient program of one point needs at its peak, besides the parameters."""
+        """How many numbers the gradient program of one point needs at its peak, besides the parameters."""
         return self.outputs * self.program.workspace()
 
     def mostly_outer(self) -> bool:
@@ -157,7 +157,7 @@ def _decide(plan: LeafPlan, terms: Any, outputs: int) -> LeafPlan:
     size = outputs * prod(plan.shape)
     stored = sum(region.numbers(outputs) for region in regions)
     count = "+".join(str(region.products) for region in regions)
-    uses = f"{count} outer product{'s' if count != '1' else ''} a row"
+    uses = f"{count} outer product{'s' if count != '1' else ''} per row"
     if stored > size:
         return plan._replace(how="rows", why=f"{uses} would hold {stored} numbers, the row itself {size}")
     if any(term.convolution is not None for term in terms):

@@ -17,7 +17,7 @@ from .compat import JaxprEqn
 
 
 class Role(NamedTuple):
-    """What one axis of the product does: it is kept (`left`, `right`, `batch`) or summed over (`sum`)."""
+    """What becomes of one axis of a product: it is kept (`left`, `right`, `batch`) or summed over (`sum`)."""
 
     kind: str
     dim: Dim
@@ -52,7 +52,7 @@ class Term(NamedTuple):
 
     @property
     def products(self) -> int:
-        """Outer products a row."""
+        """The number of outer products per row."""
         twice = self.real and all(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in self.avals)
         return (2 if twice else 1) * int(np.prod([r.size for r in self.roles if r.kind == "sum"], dtype=int))
 
@@ -92,13 +92,13 @@ class Term(NamedTuple):
         return (batch, *(out[i] for i in numbers.out_spec[2:]), feature, *kernel[2:]), kernel
 
     def want(self) -> "Term":
-        """Ask the program for the operands."""
+        """Have the program return the operands whenever it is run."""
         for ref in (*self.operands, *(factor.ref for factor in self.factors)):
             ref.want()
         return self
 
     def evaluate(self, captured: Captured) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
-        """Both operands as batch × outer products × entries."""
+        """Both operands, each as an array of batch × outer products × entries."""
         left, right = (jnp.asarray(captured.get(ref)) for ref in self.operands)
         if self.convolution is not None:
             patches = partial(_patches, self.convolution)

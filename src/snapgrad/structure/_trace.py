@@ -42,7 +42,7 @@ class Captured(NamedTuple):
     loops: dict[int, "Captured"]
 
     def get(self, ref: Ref) -> Any:
-        """A wanted value."""
+        """The value of a reference that was wanted."""
         node = self
         for index in ref.program.path:
             node = node.loops[index]
@@ -50,7 +50,7 @@ class Captured(NamedTuple):
 
 
 class Program:
-    """A flat jaxpr and what is wanted from it."""
+    """A jaxpr without nested calls, and the list of values that are wanted from it."""
 
     def __init__(self, closed: ClosedJaxpr, path: tuple[int, ...] = ()):
         flat = jax.make_jaxpr(partial(_inlined, closed))(*_arguments(closed))
@@ -134,7 +134,7 @@ class Program:
         return most
 
     def run(self, *args: Any) -> Captured:
-        """Evaluate the wanted values."""
+        """Run the program and return the values that are wanted from it."""
         return self._run(args, ())[1]
 
     def _run(self, args: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Any], Captured]:

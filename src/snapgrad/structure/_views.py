@@ -40,35 +40,35 @@ class View(NamedTuple):
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides."""
+    """How far apart neighbours along each axis are in the flat index, for row-major order."""
     return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def leaf_view(shape: tuple[int, ...]) -> View:
-    """The leaf itself."""
+    """The view of a leaf by itself: each axis walks over its own entries."""
     return View(tuple(Dim(((size, stride),)) for size, stride in zip(shape, strides(shape), strict=True)))
 
 
 def before_transpose(view: View, permutation: tuple[int, ...]) -> View:
-    """The operand of `transpose`."""
+    """The view of the operand of a `transpose`, given the view of its result."""
     dims = dict(zip(permutation, view.dims, strict=True))
     return view._replace(dims=tuple(dims[i] for i in range(len(dims))))
 
 
 def before_insert(view: View, positions: tuple[int, ...]) -> View:
-    """The operand of an operation that inserts axes of size one everywhere but at `positions`."""
+    """The view of the operand of an operation that inserts axes of size one except at `positions`."""
     return view._replace(dims=tuple(view.dims[i] for i in positions))
 
 
 def before_remove(view: View, axes: tuple[int, ...], new: Dim) -> View:
-    """The operand of an operation that removes `axes`, by squeezing or summing."""
+    """The view of the operand of an operation that removes `axes`, by squeezing or summing."""
     rest = iter(view.dims)
     size = len(view.dims) + len(axes)
     return view._replace(dims=tuple(new if i in axes else next(rest) for i in range(size)))
 
 
 def before_reshape(view: View, shape: tuple[int, ...]) -> View:
-    """The operand, of this shape, of a `reshape`."""
+    """The view of the operand of a `reshape`; `shape` is the shape of that operand."""
     if any(dim.take is not None or dim.pieces is None for dim in view.dims):
         raise UnstructuredError("a reshape of a slice")
     flat = [piece for dim in view.dims for piece in dim.kept]
@@ -79,7 +79,10 @@ def before_reshape(view: View, shape: tuple[int, ...]) -> View:
 
 
 def before_pad(view: View, axis: int, low: int, size: int) -> View:
-    """The operand, of `size` along an axis, that was padded by `low` zeros in front (and some behind)."""
+    """The view of an operand that was padded with `low` zeros in front of an axis (and some behind it).
+
+    `size` is the length of the operand along that axis.
+    """
     dim = view.dims[axis]
     if dim.take is not None or dim.pieces is None:
         raise UnstructuredError("a pad of a slice")
@@ -93,7 +96,7 @@ def before_pad(view: View, axis: int, low: int, size: int) -> View:
 
 
 def before_slice(view: View, axis: int, start: int, size: int, whole: int) -> View:
-    """The operand, of `whole` along an axis, of which `[start, start + size)` was taken."""
+    """The view of an operand of which `[start, start + size)` was taken along an axis of length `whole`."""
     if size == whole:
         return view
     dim = view.dims[axis]
@@ -150,17 +153,17 @@ class Layout(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Numbers of batch, left and right entries."""
+        """How many batch, left and right entries there are."""
         return prod(s for s, _ in self.batch), prod(s for s, _ in self.left), prod(s for s, _ in self.right)
 
     def take(self, leaf: Inexact[Array, "..."]) -> Inexact[Array, "b l r"]:
-        """The box of a leaf, as batch × left × right."""
+        """The entries of a leaf in this box, as an array of batch × left × right."""
         stop = tuple(a + b for a, b in zip(self.start, self.box, strict=True))
         sizes, order = self._axes()
         return lax.slice(leaf, self.start, stop).reshape(sizes).transpose(order).reshape(self.sizes)
 
     def put(self, blocks: Inexact[Array, "k b l r"]) -> Inexact[Array, "k ..."]:
-        """Rows of batch × left × right, back in the shape of the leaf."""
+        """The inverse of `take` for several rows: each in the leaf's shape, with zeros outside the box."""
         sizes, order = self._axes()
         inverse = tuple(1 + int(i) for i in np.argsort(order))
         split = blocks.reshape(blocks.shape[0], *(sizes[i] for i in order)).transpose(0, *inverse)

@@ -4,7 +4,7 @@ Row i of a leaf is `Σ_a left_ia ⊗ right_ia`. Two blocks of such rows give the
 
     K_ij = Σ_ab (left_ia · left_jb) (right_ia · right_jb),
 
-which costs `A² (d_left + d_right)` an entry and never forms a row; forming them costs `d_left d_right`.
+which costs `A² (d_left + d_right)` per entry and never forms a row; forming them costs `d_left d_right`.
 `contract` counts and takes the cheaper way. Complex factors stand for pairs of real columns, so that
 the kernel is the real part of a Hermitian product.
 """
@@ -23,11 +23,11 @@ from jaxtyping import Array, DTypeLike, Float, Inexact
 from ._views import Layout
 
 AT_ONCE = 2**17
-"""Kernel blocks that hold fewer numbers than this, over all pairs, are computed in one go."""
+"""A kernel block is computed in one go if its terms, over all pairs of outer products, are fewer numbers."""
 
 
 class Outer(eqx.Module):
-    """Rows as `a` outer products each; an axis of outputs has size one where all outputs share it."""
+    """Rows as sums of `a` outer products; the axis of outputs has size one where they share a factor."""
 
     left: Inexact[Array, "k ol b a l"]
     right: Inexact[Array, "k or b a r"]
@@ -37,11 +37,11 @@ class Outer(eqx.Module):
 
     @property
     def outputs(self) -> int:
-        """Rows a point."""
+        """The number of rows that belong to one point."""
         return max(self.left.shape[1], self.right.shape[1])
 
     def form(self) -> Inexact[Array, "k o b l r"]:
-        """The rows themselves."""
+        """The rows themselves, formed from their outer products."""
         if self.means is not None:
             return self.without_means().form()
         left, right = _same_outputs(self.left, self.right)
@@ -61,7 +61,7 @@ class Outer(eqx.Module):
 
 
 class Full(eqx.Module):
-    """Rows as they are."""
+    """Rows that are stored as they are."""
 
     rows: Inexact[Array, "k o m"]
 
@@ -116,7 +116,7 @@ def full_rows(leaf: Full | tuple[Outer, ...]) -> Inexact[Array, "p m"]:
 
 
 def apply(leaf: Leaf, tangent: Inexact[Array, "..."]) -> Float[Array, " p"] | None:
-    """Rows times a tangent of the leaf."""
+    """The product of the rows with a tangent of the leaf."""
     if leaf is None:
         return None
     if isinstance(leaf, Full):
@@ -175,7 +175,7 @@ def shifted(leaf: Leaf, reference: Leaf) -> Leaf:
 
 
 def points(leaf: Leaf, start: int, stop: int) -> Leaf:
-    """The rows of some of the points."""
+    """The rows of the points from `start` up to `stop`."""
     if leaf is None:
         return None
     if isinstance(leaf, Full):
@@ -251,7 +251,7 @@ def _by_products(a: Outer, b: Outer, same: bool) -> Float[Array, "..."]:
 def _product_of_pair(
     a: Sequence[Inexact[Array, "..."]], b: Sequence[Inexact[Array, "..."]]
 ) -> Float[Array, "k o q p"]:
-    """(left · left)(right · right) of one outer product a row: left, right and, if kept, their means."""
+    """(left · left)(right · right) of one outer product per row: left, right and, if kept, their means."""
 
     def dot(x: Inexact[Array, "k o d"], y: Inexact[Array, "q p d"]) -> Inexact[Array, "k o q p"]:
         product = _dot(x.reshape(-1, x.shape[2]), y.reshape(-1, y.shape[2]))

@@ -20,9 +20,10 @@ class DenseJacobian(AbstractFactored):
     """Stored rows: a matrix `[k, n]` for a flat parameter vector, `[k, *leaf.shape]` per leaf of a tree.
 
     ```python
-    jac = sg.DenseJacobian(J)                                   # parameters: a vector of J.shape[1]
-    jac = sg.DenseJacobian({"w": Jw, "b": Jb})                  # Jw: [k, 3, 2] for params["w"]: [3, 2]
-    jac = sg.DenseJacobian(jax.vmap(jax.grad(f), (None, 0))(params, x))   # what JAX itself returns
+    jac = sg.DenseJacobian(jnp.eye(3))                                  # parameters: a vector of three
+    jac = sg.DenseJacobian({"w": jnp.ones((4, 3, 2)), "b": jnp.ones((4, 2))})     # params["w"]: [3, 2]
+    rows = jax.vmap(jax.grad(lambda p, x: jnp.sin(p @ x)), (None, 0))(jnp.ones(2), jnp.ones((4, 2)))
+    jac = sg.DenseJacobian(rows)                                        # what JAX itself returns
     ```
     """
 

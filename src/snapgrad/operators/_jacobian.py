@@ -55,7 +55,9 @@ def jacobian(
     - `gram_dtype`: the real type in which the kernel is accumulated and returned.
 
     ```python
-    jac = sg.jacobian(lambda p, x: model(p, x), params, points)
+    model = lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"]
+    params, points = {"W": jnp.ones((2, 3)), "v": jnp.ones(3)}, jnp.linspace(-1, 1, 8).reshape(4, 2)
+    jac = sg.jacobian(model, params, points)
     print(jac.explain())
     K = jac.gram()
     ```

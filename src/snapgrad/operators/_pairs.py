@@ -17,9 +17,11 @@ class RealPairs(AbstractJacobian):
     `dense()`, so that a solve in parameter space is one with a real matrix.
 
     ```python
-    rows = RealPairs(sg.jacobian(sg.realify(log_psi), params, samples))
-    gradient, unravel = jax.flatten_util.ravel_pytree(rows.rmv(u))       # equals rows.dense().T @ u
-    from_pairs(unravel(gradient))                                        # complex again
+    log_psi = lambda p, x: jnp.sum(jnp.log(jnp.cosh(x @ p)))
+    params, samples = jnp.ones((2, 3)) + 0.1j, jnp.linspace(-1, 1, 8).reshape(4, 2)
+    rows = sg.operators.RealPairs(sg.jacobian(sg.realify(log_psi), params, samples))
+    gradient, unravel = jax.flatten_util.ravel_pytree(rows.rmv(jnp.ones(8)))      # rows.dense().T @ u
+    sg.operators.from_pairs(unravel(gradient))                                    # complex again
     ```
     """
 
@@ -62,7 +64,7 @@ def to_pairs(params: Params) -> Params:
     """The same tree with each complex leaf as a `RealPair` of its real and imaginary parts.
 
     ```python
-    to_pairs({"a": 1.0, "z": jnp.array(2 + 3j)})        # {"a": 1.0, "z": RealPair((2.0, 3.0))}
+    sg.operators.to_pairs({"a": jnp.array(1.0), "z": jnp.array(2 + 3j)})      # "z": (2.0, 3.0)
     ```
     """
     return jax.tree.map(lambda x: RealPair((x.real, x.imag)) if jnp.iscomplexobj(x) else x, params)
@@ -72,7 +74,7 @@ def from_pairs(pairs: Params) -> Params:
     """The inverse of `to_pairs`: the same tree with each `RealPair` as one complex leaf.
 
     ```python
-    from_pairs(to_pairs(params))                        # params again
+    sg.operators.from_pairs(sg.operators.to_pairs(jnp.array(2 + 3j)))          # 2 + 3j again
     ```
     """
 

@@ -30,8 +30,11 @@ def realify(value: Any, *, holomorphic: bool = False) -> Any:
     parameters: if all of them are complex, one backward pass then serves both rows.
 
     ```python
+    log_psi = lambda p, x: jnp.sum(jnp.log(jnp.cosh(x @ p)))
+    params, samples = jnp.ones((2, 3)) + 0.1j, jnp.linspace(-1, 1, 8).reshape(4, 2)
     jac = sg.jacobian(sg.realify(log_psi), params, samples)
-    lin = sg.Linearisation(residual=sg.realify(local_energy - mean), jacobian=jac.centre())
+    energies = jnp.array([1.0 + 0.5j, 2.0, 0.5j, -1.0])
+    lin = sg.Linearisation(residual=sg.realify(energies - energies.mean()), jacobian=jac.centre())
     ```
     """
     if callable(value):

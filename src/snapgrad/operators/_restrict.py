@@ -30,8 +30,10 @@ def restrict(lin: Any, keep: Any) -> Any:
     `jac.restrict`. Directions have the structure of `keep`, and so have the steps that `residual_at` takes.
 
     ```python
-    lin = restrict(sg.linearise(residual, params, batch), {"body": False, "head": True})
-    direction, state = sg.SNG(1e-3).direction(lin, state)          # {"body": None, "head": ...}
+    residual = lambda p, x: jnp.tanh(x @ p["body"]) @ p["head"] - 1
+    params, points = {"body": jnp.ones((2, 3)), "head": jnp.ones(3)}, jnp.linspace(-1, 1, 8).reshape(4, 2)
+    lin = sg.operators.restrict(sg.linearise(residual, params, points), {"body": False, "head": True})
+    direction, _ = sg.SNG(1e-3).direction(lin, ())          # {"body": None, "head": ...}
     ```
     """
     return jax.tree.map(lambda one: _restrict(one, keep), lin, is_leaf=lambda x: isinstance(x, Linearisation))

@@ -37,7 +37,7 @@ class AbstractRows(AbstractJacobian):
         """diag(w) J, with one weight per row, one per point for all of its rows, or one number for all.
 
         ```python
-        sg.jacobian(residual, params, points).scale(jnp.sqrt(quadrature_weights))
+        sg.DenseJacobian(jnp.eye(3)).scale(jnp.array([1.0, 2.0, 3.0])).dense()
         ```
         """
         array = jnp.asarray(weights)
@@ -56,7 +56,7 @@ class AbstractRows(AbstractJacobian):
         output has its own mean.
 
         ```python
-        sg.jacobian(sg.realify(log_psi), params, samples).centre()
+        sg.DenseJacobian(jnp.eye(3)).centre(jnp.array([1.0, 1.0, 2.0])).dense()
         ```
         """
         points, dtype = self.shape[0] // self.outputs, _real_type(self)
@@ -72,7 +72,7 @@ class AbstractRows(AbstractJacobian):
         """The kernel J J'ᵀ with another block of rows on the same parameters.
 
         ```python
-        K = sg.jacobian(model, params, train).cross(sg.jacobian(model, params, test))
+        sg.DenseJacobian(jnp.eye(3)).cross(sg.DenseJacobian(jnp.ones((2, 3))))      # [3, 2]
         ```
         """
         if self.shape[1] != other.shape[1]:
@@ -91,8 +91,8 @@ class AbstractRows(AbstractJacobian):
         placeholders; None stands for what a False froze.
 
         ```python
-        jac = sg.jacobian(model, params, points).restrict({"body": False, "head": True})
-        jac.rmv(u)                                # {"body": None, "head": ...}
+        jac = sg.DenseJacobian({"body": jnp.ones((3, 4)), "head": jnp.ones((3, 2))})
+        jac.restrict({"body": False, "head": True}).rmv(jnp.ones(3))      # {"body": None, "head": ...}
         ```
         """
         selection = select(self._parameters(), keep)
@@ -149,7 +149,8 @@ class ScaledJacobian(AbstractRows):
     """diag(w) J, for rows that cannot take up the weights themselves; made by `jac.scale(w)`.
 
     ```python
-    ScaledJacobian(sg.DenseJacobian(J).centre(), w).dense()
+    centred = sg.DenseJacobian(jnp.eye(3)).centre()
+    centred.scale(jnp.array([1.0, 2.0, 3.0])).dense()
     ```
     """
 
@@ -200,7 +201,7 @@ class CentredJacobian(AbstractRows):
     nothing when only deviations of the factors are multiplied; the exact mean of what remains is taken after.
 
     ```python
-    CentredJacobian(sg.DenseJacobian(J), jnp.full(k, 1 / k)).dense()      # J − J.mean(axis=0)
+    sg.DenseJacobian(jnp.eye(3)).centre().dense()      # each row less the mean of the rows
     ```
     """
 
@@ -255,7 +256,8 @@ class RestrictedJacobian(AbstractRows):
     """Some columns of any Jacobian, which is formed for `gram`; made by `jac.restrict(keep)`.
 
     ```python
-    sg.stack([my_jacobian]).restrict({"body": False, "head": True})
+    stored = sg.DenseJacobian({"body": jnp.ones((3, 4)), "head": jnp.ones((3, 2))})
+    sg.stack([stored]).restrict({"body": False, "head": True}).shape      # (3, 2)
     ```
     """
 

@@ -27,7 +27,10 @@ class ShardedJacobian(AbstractRows):
     `rmv` is summed over the devices. The result equals that of one device to rounding.
 
     ```python
-    jac = sg.jacobian(model, params, points).shard(jax.make_mesh((jax.device_count(),), ("points",)))
+    model = lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"]
+    params, points = {"W": jnp.ones((2, 3)), "v": jnp.ones(3)}, jnp.linspace(-1, 1, 8).reshape(4, 2)
+    mesh = jax.make_mesh((jax.device_count(),), ("points",))
+    K = sg.jacobian(model, params, points).shard(mesh).gram()
     ```
     """
 

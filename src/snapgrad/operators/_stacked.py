@@ -17,7 +17,8 @@ class StackedJacobian(AbstractRows):
     """Blocks of rows on the same parameters, one below the other; made by `sg.stack`.
 
     ```python
-    sg.stack([interior, boundary]).gram()          # the kernels between the two blocks included
+    interior, boundary = sg.DenseJacobian(jnp.ones((3, 5))), sg.DenseJacobian(jnp.ones((2, 5)))
+    sg.stack([interior, boundary]).gram()          # [5, 5]: the kernels between the two blocks included
     ```
     """
 
@@ -85,7 +86,10 @@ def stack(blocks: Any) -> StackedJacobian:
     """Rows of several Jacobians on the same parameters, for example a PINN's interior and boundary.
 
     ```python
-    jac = sg.stack([sg.jacobian(laplacian, params, interior).scale(w_in), sg.jacobian(u, params, edge)])
+    model = lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"]
+    params, points = {"W": jnp.ones((2, 3)), "v": jnp.ones(3)}, jnp.linspace(-1, 1, 8).reshape(4, 2)
+    slope = lambda p, x: jax.grad(model, argnums=1)(p, x)[0]
+    jac = sg.stack([sg.jacobian(slope, params, points).scale(0.5), sg.jacobian(model, params, points)])
     ```
     """
     blocks = tuple(blocks)

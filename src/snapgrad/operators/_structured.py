@@ -26,8 +26,11 @@ class StructuredJacobian(AbstractFactored):
     """The rows ∂f(θ, x_i)/∂θ of a function on a batch; made by `sg.jacobian`, which documents it.
 
     ```python
+    model = lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"]
+    params, points = {"W": jnp.ones((2, 3)), "v": jnp.ones(3)}, jnp.linspace(-1, 1, 8).reshape(4, 2)
     jac = sg.jacobian(model, params, points)
-    K, gradient = jac.gram(), jac.rmv(residual)
+    K, gradient = jac.gram(), jac.rmv(jnp.ones(4))
+    print(jac.explain())
     ```
     """
 

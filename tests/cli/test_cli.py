@@ -1,21 +1,81 @@
-"""The command line as a user meets it: in a process of its own."""
+"""The command line as a user meets it; in a process of its own where it is stopped from outside."""
 
 import contextlib
+import dataclasses
+import io
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
+from snapgrad import __version__ as snapgrad_version
+from snapgrad import cli
+from snapgrad.reproduce import write_section
 
-def snapgrad(*args: str, cwd: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "snapgrad.cli", *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+class Said(NamedTuple):
+    """What a command left behind, under the names that `subprocess` uses."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def snapgrad(*args: str, cwd: Path) -> Said:
+    """The command in this process, which has imported everything already."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as end,
+    ):
+        patch.setattr(sys, "argv", ["snapgrad", *args])
+        cli.main()
+    return Said(end.value.code, out.getvalue(), err.getvalue())
+
+
+NEEDS_NETKET = pytest.mark.skipif(find_spec("netket") is None, reason="NetKet is not installed")
+COMMAND = [sys.executable, "-m", "snapgrad.cli"]
+# Compiling is most of what a quick figure takes.
+ENVIRONMENT = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+
+
+def in_a_process(*args: str, cwd: Path) -> subprocess.Popen:
+    """The command as a user starts it."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*COMMAND, *args], cwd=cwd, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True)
+
+
+def ended(process: subprocess.Popen) -> Said:
+    out, err = process.communicate(timeout=300)
+    return Said(process.returncode, out, err)
+
+
+def wait_for(there: Callable[[], Any], process: subprocess.Popen) -> None:
+    while not there():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def test_without_arguments_it_shows_its_help_and_succeeds(tmp_path):
+    said = snapgrad(cwd=tmp_path)
+    assert said.returncode == 0 and "reproduce" in said.stdout and said.stderr == ""
+
+
+def test_it_knows_its_version(tmp_path):
+    said = snapgrad("--version", cwd=tmp_path)
+    assert said.returncode == 0 and said.stdout == f"snapgrad {snapgrad_version}\n"
 
 
 @pytest.mark.parametrize(
@@ -30,8 +90,8 @@ def snapgrad(*args: str, cwd: Path) -> subprocess.CompletedProcess:
         (["pinn", "poisson-3d"], ["poisson-3d", "poisson-2d"]),
         (["pinn", "poisson-1d", "--method", "newton"], ["newton", "lbfgs"]),
         (["pinn", "poisson-1d", "--resume"], ["no checkpoint", "--resume"]),
-        (["quantum", "ising"], ["ising", "tfim"]),
-        (["quantum", "tfim", "--methods", "newton"], ["methods", "newton"]),
+        pytest.param(["quantum", "ising"], ["ising", "tfim"], marks=NEEDS_NETKET),
+        pytest.param(["quantum", "tfim", "--methods", "newton"], ["methods", "newton"], marks=NEEDS_NETKET),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_code_2(args, words, tmp_path):
@@ -42,29 +102,32 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(args, words, tmp_path):
         assert word in result.stderr
 
 
-def test_a_pinn_is_trained_drawn_and_put_on_the_page(tmp_path):
-    train = ("pinn", "poisson-1d", "--seed", "3", "--out", "out", "--steps")
-    first = snapgrad(*train, "50", cwd=tmp_path)
-    assert first.returncode == 0, first.stderr
-    assert "loss" in first.stdout and "error" in first.stdout and "report.html" in first.stdout
-    folder = tmp_path / "out" / "pinn" / "poisson-1d"
-    rows = [json.loads(row) for row in (folder / "auto-3" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [0, 25, 50]
-    assert rows[-1]["relative_l2"] < rows[0]["relative_l2"] and {"seconds", "loss"} <= rows[0].keys()
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert "PINN: poisson-1d" in page and "<td>auto</td>" in page and page.count('<svg role="img"') == 3
-    assert "pinn/poisson-1d/auto-3/metrics.jsonl" in page
+@NEEDS_NETKET
+def test_options_of_quantum_reach_the_study(tmp_path, monkeypatch):
+    from snapgrad.netket import study
 
+    called = {}
+    table = {"title": "Ground state", "source": "NetKet", "caption": "", "table": [], "svgs": [], "links": {}}
 
-def test_a_ground_state_is_trained_and_put_on_the_page(tmp_path):
-    pytest.importorskip("netket", reason="NetKet is not installed")
-    options = ("--size", "4", "--steps", "3", "--samples", "32", "--alpha", "1", "--methods", "spring")
-    result = snapgrad("quantum", "tfim", *options, "--out", "out", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "V-score" in result.stdout and "report.html" in result.stdout
-    runs = json.loads((tmp_path / "out" / "quantum" / "tfim" / "runs.json").read_text())
-    assert [run["method"] for run in runs] == ["spring"] and len(runs[0]["history"]) == 3
-    assert "Ground state: tfim, 4 sites" in (tmp_path / "out" / "report.html").read_text()
+    def run(name, training, **options):
+        called.update(options, name=name, training=training)
+        write_section(options["out"] / "quantum" / name, **table)
+
+    monkeypatch.setattr(study, "run", run)
+    given = ("--size", "4", "--steps", "3", "--damping", "0.1", "--methods", "spring,sr", "--resume")
+    said = snapgrad("quantum", "tfim", *given, "--out", "out", cwd=tmp_path)
+    assert said.returncode == 0 and "report.html written" in said.stdout
+    wanted = dataclasses.replace(study.DEFAULTS["tfim"], size=4, steps=3, damping=(0.1, 0.1))
+    assert called["name"] == "tfim" and called["training"] == wanted
+    assert called["methods"] == ["spring", "sr"] and called["resume"]
+    assert "Ground state" in (tmp_path / "out" / "report.html").read_text()
+
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "run", stop)
+    said = snapgrad("quantum", "tfim", "--out", "out", cwd=tmp_path)
+    assert said.returncode == 130 and "add --resume" in said.stderr
 
 
 def test_list_names_every_figure(tmp_path):
@@ -87,7 +150,7 @@ QUICK = ("reproduce", "superlinear", "--quick", "--jobs", "1", "--out")
 def finished(tmp_path_factory) -> Path:
     """One quick figure, computed without interruption."""
     cwd = tmp_path_factory.mktemp("finished")
-    result = snapgrad(*QUICK, "out", cwd=cwd)
+    result = ended(in_a_process(*QUICK, "out", cwd=cwd))
     assert result.returncode == 0, result.stderr
     return cwd
 
@@ -106,36 +169,26 @@ def test_reproduce_draws_checks_and_goes_on(finished):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.npz")} == before
 
 
-def test_killed_runs_go_on_to_the_same_bytes(finished, tmp_path):
-    """Killed outright three times at random moments, the data files end up identical."""
-    rng = np.random.default_rng(0)
-    command = [sys.executable, "-m", "snapgrad.cli", *QUICK, "out"]
-    for delay in rng.uniform(3, 9, 3):
-        process = subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(delay)
-        process.kill()
-        process.wait()
-    result = snapgrad(*QUICK, "out", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert data_files(tmp_path / "out") == data_files(finished / "out") != {}
-    assert not list((tmp_path / "out").rglob("*.part"))
-
-
-def test_interrupting_stops_the_workers_and_says_so(tmp_path):
-    command = [sys.executable, "-m", "snapgrad.cli", *QUICK, "out"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
-    while not (tmp_path / "out" / ".lock").exists():  # from then on it computes
-        time.sleep(0.05)
-    time.sleep(1)
+def test_killed_and_interrupted_runs_go_on_to_the_same_bytes(finished, tmp_path):
+    """Killed outright at the start, then stopped by Ctrl-C once a panel is there, which is kept."""
+    out = tmp_path / "out"
+    process = in_a_process(*QUICK, "out", cwd=tmp_path)
+    wait_for((out / ".lock").exists, process)
+    process.kill()
+    process.communicate()
+    process = in_a_process(*QUICK, "out", cwd=tmp_path)
+    wait_for(lambda: list(out.glob("*/data/*.json")), process)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "finished parts are kept" in stderr and "Traceback" not in stderr
+    said = ended(process)
+    assert said.returncode == 130
+    assert "finished parts are kept" in said.stderr and "Traceback" not in said.stderr
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("*/data/*.json")}
+    assert kept
+    said = ended(in_a_process(*QUICK, "out", cwd=tmp_path))
+    assert said.returncode == 0, said.stderr
+    assert data_files(out) == data_files(finished / "out") != {}
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert not list(out.rglob("*.part"))
 
 
 @pytest.mark.parametrize(
@@ -185,10 +238,6 @@ def test_report_is_built_anew_from_a_folder(finished, tmp_path):
 
 def test_a_claim_that_fails_is_named_and_sets_the_exit_code(finished, tmp_path, monkeypatch):
     """With a quick run taken for a full one: small sizes do not show what the paper shows."""
-    from typer.testing import CliRunner
-
-    from snapgrad import cli
-
     out = tmp_path / "out"
     shutil.copytree(finished / "out", out)
     real = cli.reproduce.finish
@@ -198,6 +247,6 @@ def test_a_claim_that_fails_is_named_and_sets_the_exit_code(finished, tmp_path, 
         return {**entry, "claims": [{**claim, "judged": True} for claim in entry["claims"]]}
 
     monkeypatch.setattr(cli.reproduce, "finish", judged)
-    result = CliRunner().invoke(cli.app, [*QUICK, str(out)])
-    assert result.exit_code == 1
+    result = snapgrad(*QUICK, "out", cwd=tmp_path)
+    assert result.returncode == 1
     assert "claim failed in superlinear" in result.stdout

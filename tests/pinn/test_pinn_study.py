@@ -1,6 +1,7 @@
 """What `snapgrad pinn` does: trains, stores, goes on, and overwrites nothing."""
 
 import json
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
@@ -17,16 +18,23 @@ def test_the_list_shows_equation_and_setting_of_every_problem():
         assert name in shown and entry.equation in shown and entry.setting in shown
 
 
-def test_study_writes_and_resumes(tmp_path):
-    lines = []
+def test_study_writes_and_resumes(tmp_path, monkeypatch):
     size = {"hidden": (6,), "points": (20, 2), "out": tmp_path}
-    done = study.train("poisson-1d", steps=25, show=lines.append, **size)
+    small = partial(pinn.zoo, hidden=(6,), points=(20, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(study.pinn, "zoo", lambda name, **sizes: small(name))
+        args = ["pinn", "poisson-1d", "--steps", "25", "--out", str(tmp_path)]
+        said = CliRunner(env={"COLUMNS": "500"}).invoke(app, args, catch_exceptions=False)
+    assert said.exit_code == 0 and "loss" in said.stdout and "error" in said.stdout
     folder = tmp_path / "pinn" / "poisson-1d" / "auto-0"
     records = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in records] == [0, 25] and len(lines) == 2
-    assert all(path.exists() for path in done["files"]) and "error" in lines[0]
-    more = study.train("poisson-1d", steps=50, resume=True, **size)
-    assert more["step"] == 50
+    assert [record["step"] for record in records] == [0, 25] and {"seconds", "loss"} <= records[0].keys()
+    page = (tmp_path / "report.html").read_text()
+    assert "PINN: poisson-1d" in page and "<td>auto</td>" in page and page.count('<svg role="img"') == 3
+    assert "pinn/poisson-1d/auto-0/metrics.jsonl" in page
+    lines = []
+    more = study.train("poisson-1d", steps=50, resume=True, show=lines.append, **size)
+    assert more["step"] == 50 and all(path.exists() for path in more["files"]) and "error" in lines[0]
     whole = study.train("poisson-1d", steps=50, **{**size, "out": tmp_path / "other"})
     assert whole["relative_l2"] == more["relative_l2"]
     before = {path.name: path.read_bytes() for path in folder.iterdir()}

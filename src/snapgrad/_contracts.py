@@ -62,8 +62,11 @@ class Linearisation(eqx.Module):
       may cross a `jit`. `sg.linearise` and the problems of this library provide it.
 
     ```python
-    lin = sg.Linearisation(residual=r, jacobian=sg.DenseJacobian(J))
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    lin = sg.Linearisation(residual=jnp.ones(6), jacobian=sg.DenseJacobian(J))
     ```
+
+    `TypeError` or `ValueError` if the residual is not real or has not one entry per row of the Jacobian.
     """
 
     residual: Float[Array, " k"]
@@ -86,7 +89,7 @@ class Linearisation(eqx.Module):
             raise TypeError(f"`residual` must hold real floating-point numbers, got dtype {residual.dtype}.")
         if residual.shape != jacobian.shape[:1]:
             raise ValueError(
-                f"`residual` must have one entry a row of `jacobian`, shape {jacobian.shape[:1]}; "
+                f"`residual` must have one entry per row of `jacobian`, shape {jacobian.shape[:1]}; "
                 f"got shape {residual.shape}."
             )
         if residual_at is not None and not callable(residual_at):
@@ -99,7 +102,14 @@ class Linearisation(eqx.Module):
 
 
 class Pair(NamedTuple):
-    """Two batches (or two linearisations) that belong to one step; `sg.TwoBatch` takes such a pair."""
+    """Two batches (or two linearisations) that belong to one step; `sg.TwoBatch` takes such a pair.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    first, second = (sg.Linearisation(jnp.ones(3), sg.DenseJacobian(rows)) for rows in (J[:3], J[3:]))
+    direction, state = sg.TwoBatch(damping=0.1).direction(sg.Pair(first, second), ())
+    ```
+    """
 
     first: Any
     second: Any
@@ -233,9 +243,9 @@ class Result(eqx.Module):
     It is a pytree, so it may leave a `jit` or a `vmap`; of several runs, `reason` is an array of words.
 
     ```python
-    problem = sg.problems.gaussian_llq(jax.random.key(0), 40, 5)
-    sampler = sg.sampling.Uniform(40, sample_size=3)
-    result = sg.run(problem, jax.random.key(0), method=sg.SNG(1e-3), sampler=sampler, steps=100)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    sampler = sg.sampling.Uniform(6, sample_size=3)
+    result = sg.run(problem, jax.random.key(1), method=sg.SNG(1e-3), sampler=sampler, steps=20)
     result.params, result.history["relative_error"][-1], result.reason
     ```
     """

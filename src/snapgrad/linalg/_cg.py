@@ -25,7 +25,17 @@ Kernel: TypeAlias = Float[Array, "k k"] | Callable[[Float[Array, " k"]], Float[A
 
 
 class LowRank(eqx.Module):
-    """U diag(s) Uᵀ ≈ K with orthonormal columns, the largest value first."""
+    """A low-rank approximation U diag(s) Uᵀ ≈ K, with orthonormal columns U and the largest value of s first.
+
+    `sg.linalg.nystrom` and `sg.linalg.rp_cholesky` make one. Its use is as the `preconditioner` of
+    `sg.linalg.cg_solve`.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    low = sg.linalg.rp_cholesky(J @ J.T, rank=4, key=jax.random.key(1))
+    K = (low.vectors * low.values[None, :]) @ low.vectors.T       # J Jᵀ again, which has rank 4
+    ```
+    """
 
     vectors: Float[Array, "k r"]
     values: Float[Array, " r"]
@@ -39,7 +49,10 @@ class LowRank(eqx.Module):
 
 
 class CGResult(NamedTuple):
-    """The solution, the steps taken, and ‖b − (K + λI)x‖ / ‖b‖, computed afresh at the end."""
+    """What `cg_solve` returns: the solution x, how many steps it took, and ‖b − (K + λI)x‖ / ‖b‖.
+
+    The residual is computed afresh at the end, so it is not the one that the recursion believes in.
+    """
 
     solution: Float[Array, " k"]
     steps: Int[Array, ""]
@@ -55,14 +68,27 @@ def cg_solve(
     tolerance: float = 1e-10,
     max_steps: int | None = None,
 ) -> CGResult:
-    """(K + λI)⁻¹ b by preconditioned conjugate gradients.
+    """Solves (K + λI) x = b by preconditioned conjugate gradients, without factorising anything.
 
-    Stops once the recursive residual is `tolerance` times ‖b‖, or after `max_steps` (by default 10 k) steps.
+    **Arguments:**
+
+    - `K`: a positive semidefinite matrix, or the function v ↦ K v.
+    - `b`: the right-hand side, of k entries.
+    - `damping`: λ ≥ 0; the smaller it is, the more steps are needed.
+    - `preconditioner`: a low-rank approximation of K, which saves most of the steps where K has few large
+      eigenvalues.
+    - `tolerance`: it stops once ‖residual‖ is at most this times ‖b‖.
+    - `max_steps`: it stops after this many steps in any case; by default 10 k.
+
+    **Returns:** `solution`, `steps` and `residual`, the relative residual at the end. It does not raise where
+    the tolerance was not reached, so look at `residual`.
 
     ```python
-    product = lambda v: jac.mv(jac.rmv(v))
-    approximation = nystrom(product, size=k, rank=100, key=key)
-    x = cg_solve(product, b, damping, preconditioner=approximation).solution
+    jac = sg.DenseJacobian(jax.random.normal(jax.random.key(0), (6, 4)))
+    product = lambda v: jac.mv(jac.rmv(v))                        # v ↦ J Jᵀ v; no kernel is formed
+    low = sg.linalg.nystrom(product, size=6, rank=4, key=jax.random.key(1))
+    found = sg.linalg.cg_solve(product, jnp.ones(6), damping=1e-3, preconditioner=low)
+    found.solution, int(found.steps), float(found.residual)
     ```
     """
     lam = jnp.asarray(damping).astype(b.dtype)
@@ -99,8 +125,19 @@ def cg_solve(
 def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = None) -> LowRank:
     """The Nyström approximation (KΩ)(ΩᵀKΩ)⁺(KΩ)ᵀ for a Gaussian Ω with `rank` columns.
 
+    **Arguments:**
+
+    - `K`: a positive semidefinite matrix, or the function v ↦ K v, which is called `rank` times.
+    - `size`: the number k of rows of K.
+    - `rank`: the rank of the approximation, at most `size`.
+    - `key`: the randomness of Ω.
+    - `dtype`: the dtype of K; by default JAX's own for real numbers.
+
+    **Returns:** the approximation as a `LowRank`.
+
     ```python
-    low = sg.linalg.nystrom(lambda v: jac.mv(jac.rmv(v)), size=k, rank=100, key=key)
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    low = sg.linalg.nystrom(lambda v: J @ (J.T @ v), size=6, rank=4, key=jax.random.key(1))
     ```
     """
     rank = positive_int("rank", rank, most=size, most_name="the number of rows")
@@ -120,9 +157,18 @@ def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = 
 def rp_cholesky(K: Float[Array, "k k"], *, rank: int, key: PRNGKeyArray) -> LowRank:
     """The low-rank approximation of K by randomly pivoted Cholesky, which reads `rank` of its columns.
 
+    **Arguments:**
+
+    - `K`: a positive semidefinite matrix.
+    - `rank`: how many columns are read, at most k; also the rank of the approximation.
+    - `key`: the randomness of the pivots.
+
+    **Returns:** the approximation as a `LowRank`.
+
     ```python
-    low = sg.linalg.rp_cholesky(K, rank=100, key=key)
-    x = sg.linalg.cg_solve(K, b, damping, preconditioner=low).solution
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    low = sg.linalg.rp_cholesky(J @ J.T, rank=4, key=jax.random.key(1))
+    x = sg.linalg.cg_solve(J @ J.T, jnp.ones(6), damping=1e-3, preconditioner=low).solution
     ```
     """
     rank = positive_int("rank", rank, most=K.shape[0], most_name="the number of rows")

@@ -25,7 +25,7 @@ _BISECTIONS = 40  # any c is exact; a bracket of a few thousand shrinks far belo
 
 
 def log_esp(q: Any, k: int, multiplicity: Any = None) -> Float[Array, ""]:
-    """The logarithm of p_k(q); −∞ if fewer than k entries are nonzero.
+    """The logarithm of the elementary symmetric polynomial p_k(q); −∞ if fewer than k entries are nonzero.
 
     **Arguments:**
 
@@ -34,7 +34,13 @@ def log_esp(q: Any, k: int, multiplicity: Any = None) -> Float[Array, ""]:
     - `multiplicity`: how often each entry of `q` counts (default: once). The m − n eigenvalues of
       JJᵀ + λI that equal λ are then one entry.
 
-    Its derivative with respect to `q` is `multiplicity * esp_ratios(q, k, multiplicity)`.
+    Its derivative with respect to `q` is `multiplicity * esp_ratios(q, k, multiplicity)`. `ValueError` if an
+    entry of `q` is negative; where `q` is traced by JAX, NaN.
+
+    ```python
+    q = jnp.array([1.0, 2.0, 3.0, 4.0])
+    jnp.exp(sg.linalg.log_esp(q, 2))                              # 1·2 + 1·3 + 1·4 + 2·3 + 2·4 + 3·4 = 35
+    ```
     """
     q, weight = _checked(q, multiplicity)
     if not (isinstance(k, int | np.integer) and k == 0):
@@ -47,11 +53,17 @@ def log_esp(q: Any, k: int, multiplicity: Any = None) -> Float[Array, ""]:
 
 
 def esp_ratios(q: Any, k: int, multiplicity: Any = None) -> Float[Array, " m"]:
-    """D_i = p_{k−1}(q without one entry q_i) / p_k(q), for every i; arguments as in `log_esp`.
+    """The ratios D_i = p_{k−1}(q without one entry q_i) / p_k(q), for every i; arguments as in `log_esp`.
 
     Under squared volume sampling with JJᵀ + λI = U diag(q) Uᵀ, these are the eigenvalues of the expected
     weight W̄ = U diag(D) Uᵀ, and q_i D_i those of the inclusion kernel; Σ q_i D_i = k, counting
-    multiplicity. Needs at least k nonzero entries. Relative accuracy about 1e-14 in float64.
+    multiplicity. The relative accuracy is about 1e-14 in float64. `ValueError` if fewer than k entries of `q`
+    are nonzero.
+
+    ```python
+    q = jnp.array([1.0, 2.0, 3.0, 4.0])
+    marginals = q * sg.linalg.esp_ratios(q, 2)                    # they add up to 2
+    ```
     """
     q, weight = _checked(q, multiplicity)
     k = positive_int("k", k)

@@ -87,9 +87,13 @@ def factorise(
     - `rows`: a matrix A with AᵀA = K, or a function without arguments that returns it.
     - `unit`: the size of the diagonal of K, with which λ is compared; by default the mean of the diagonal.
 
+    **Returns:** factors with two methods, `solve(b)` for (K + λI)⁺b and `inverse_diagonal()` for the diagonal
+    of (K + λI)⁺.
+
     ```python
-    factors = sg.linalg.factorise(K, 1e-6)
-    x, y = factors.solve(b), factors.solve(c)
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    factors = sg.linalg.factorise(J @ J.T, damping=1e-6)
+    x, y = factors.solve(jnp.ones(6)), factors.solve(jnp.arange(6.0))
     ```
     """
     one_of("solver", solver, SOLVERS)

@@ -6,30 +6,36 @@ from jaxtyping import Array, Bool, Float
 
 
 def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
-    """J Jᵀ at full precision: on GPUs JAX's default would be TF32, good to three digits.
+    """The gram matrix J Jᵀ at full precision: on GPUs JAX's default would be TF32, good to three digits.
 
     ```python
-    K = sg.linalg.gram(J)
+    K = sg.linalg.gram(jax.random.normal(jax.random.key(0), (6, 4)))       # [6, 6], of rank 4
     ```
     """
     return jnp.matmul(J, J.T, precision=Precision.HIGHEST)
 
 
 def rank_cutoff(size: int, dtype: jnp.dtype) -> float:
-    """Eigenvalues of a gram matrix of this size below this fraction of the largest count as zero.
+    """The fraction of the largest eigenvalue below which others of a gram matrix of this size count as zero.
 
     ```python
-    rank = jnp.sum(w > sg.linalg.rank_cutoff(w.size, w.dtype) * w.max())
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    w = jnp.linalg.eigvalsh(J @ J.T)
+    rank = jnp.sum(w > sg.linalg.rank_cutoff(6, w.dtype) * w.max())        # 4
     ```
     """
     return 10 * size * float(jnp.finfo(dtype).eps)
 
 
 def psd_eigh(K: Float[Array, "k k"]) -> tuple[Float[Array, " k"], Float[Array, "k k"], Bool[Array, " k"]]:
-    """Eigenvalues (clipped at zero), eigenvectors, and which eigenvalues are above the rank cut-off.
+    """The eigenvalues of K (clipped at zero), its eigenvectors, and which eigenvalues are not zero.
+
+    Zero are those below `rank_cutoff` times the largest one. That K is symmetric and positive semidefinite
+    is not checked.
 
     ```python
-    w, V, keep = sg.linalg.psd_eigh(K)
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    w, V, keep = sg.linalg.psd_eigh(J @ J.T)                               # `keep` holds four times True
     ```
     """
     w, V = jnp.linalg.eigh(K)

@@ -19,7 +19,11 @@ from ._gram import psd_eigh, rank_cutoff
 
 
 class PivotedCholesky(NamedTuple):
-    """`factor` F with FFᵀ ≈ K + λI, zero in the columns past the rank, and the `pivots` in their order."""
+    """What `pivoted_cholesky` returns.
+
+    `factor` is F with FFᵀ ≈ K + λI, whose columns past the rank are zero; `pivots` are the rows in the order
+    in which they were chosen.
+    """
 
     factor: Float[Array, "m k"]
     pivots: Int[Array, " k"]
@@ -33,8 +37,18 @@ def pivoted_cholesky(
     Row j comes next with probability ∝ L_jj − L_jS L_S⁻¹ L_Sj, the squared distance to the span of those
     before. Once all that is left is rounding, any other row may follow, and adds a column of zeros.
 
+    **Arguments:**
+
+    - `key`: the randomness of the pivots.
+    - `K`: a positive semidefinite matrix.
+    - `sample_size`: the number k of rows to choose.
+    - `damping`: λ ≥ 0.
+
+    **Returns:** the pair `factor` (F with FFᵀ ≈ L) and `pivots` (the k rows chosen, in their order).
+
     ```python
-    F, pivots = sg.linalg.pivoted_cholesky(key, K, sample_size=10)
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    F, pivots = sg.linalg.pivoted_cholesky(jax.random.key(1), J @ J.T, sample_size=3)     # [6, 3], [3]
     ```
     """
     m = K.shape[0]
@@ -66,7 +80,8 @@ def select_by_volume(
     uniformly. A K that is not finite gives uniform rows.
 
     ```python
-    rows = sg.linalg.select_by_volume(key, K, sample_size=10, damping=1e-3)
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    rows = sg.linalg.select_by_volume(jax.random.key(1), J @ J.T, sample_size=3, damping=1e-3)     # [3]
     ```
     """
     w, V, keep = psd_eigh(K)
@@ -80,11 +95,19 @@ def select_vectors_by_volume(
     sample_size: int,
     damping: Float[Array, ""] | float,
 ) -> Int[Array, " k"]:
-    """The same from a decomposition: orthonormal columns U and the eigenvalues σ² that belong to them.
+    """As `select_by_volume`, from a decomposition K = U diag(σ²) Uᵀ with orthonormal columns U.
+
+    **Arguments:**
+
+    - `key`: the randomness.
+    - `U`, `squares`: orthonormal columns, and the eigenvalue σ² that belongs to each.
+    - `sample_size`, `damping`: k and λ ≥ 0.
+
+    **Returns:** k distinct rows, in no particular order.
 
     ```python
-    U, s, _ = jnp.linalg.svd(J, full_matrices=False)
-    rows = sg.linalg.select_vectors_by_volume(key, U, s**2, sample_size=10, damping=1e-3)
+    U, s, _ = jnp.linalg.svd(jax.random.normal(jax.random.key(0), (6, 4)), full_matrices=False)
+    rows = sg.linalg.select_vectors_by_volume(jax.random.key(1), U, s**2, sample_size=3, damping=1e-3)
     ```
     """
     table = log_esp_table(squares, sample_size)
@@ -94,11 +117,19 @@ def select_vectors_by_volume(
 def volume_tables(
     U: Float[Array, "m e"], squares: Float[Array, " e"], sample_size: int
 ) -> tuple[Float[Array, "e m"], Float[Array, "k_plus_1 e_plus_1"]]:
-    """What `volume_sample` looks up, for many samples from one matrix.
+    """The tables that `volume_sample` looks up, made once for many samples from one matrix J = U diag(σ) Vᵀ.
+
+    **Arguments:**
+
+    - `U`, `squares`: the left singular vectors of J and its squared singular values σ².
+    - `sample_size`: the number k of rows in a sample.
+
+    **Returns:** the cumulative sums of each squared column of U, and the logarithms of the elementary
+    symmetric polynomials of all suffixes of σ².
 
     ```python
-    cdf, table = sg.linalg.volume_tables(U, s**2, sample_size=10)
-    rows = sg.linalg.volume_sample(key, U, cdf, table, jnp.asarray(1e-3))
+    U, s, _ = jnp.linalg.svd(jax.random.normal(jax.random.key(0), (6, 4)), full_matrices=False)
+    cdf, table = sg.linalg.volume_tables(U, s**2, sample_size=3)
     ```
     """
     return _column_cdf(U), log_esp_table(squares, sample_size)
@@ -116,12 +147,23 @@ def volume_sample(
     table: Float[Array, "k_plus_1 e_plus_1"],
     damping: Float[Array, ""],
 ) -> Int[Array, " k"]:
-    """One sample: how many rows by volume, which eigenvectors, which rows, and uniform rows for the rest.
+    """One squared volume sample of k rows, from tables that were made before.
 
-    `cdf` and `table` come from `volume_tables`; without `cdf`, the columns chosen are tabulated alone.
+    It chooses how many rows come by volume, which eigenvectors they come from, which rows these are, and
+    uniform rows for the rest.
+
+    **Arguments:**
+
+    - `key`: the randomness.
+    - `U`: orthonormal columns, as for `volume_tables`.
+    - `cdf`, `table`: what `volume_tables` returned. With `cdf=None` only the columns chosen are tabulated,
+      which is cheaper for a single sample.
+    - `damping`: λ ≥ 0.
 
     ```python
-    rows = sg.linalg.volume_sample(key, U, cdf, table, jnp.asarray(1e-3))
+    U, s, _ = jnp.linalg.svd(jax.random.normal(jax.random.key(0), (6, 4)), full_matrices=False)
+    cdf, table = sg.linalg.volume_tables(U, s**2, sample_size=3)
+    rows = sg.linalg.volume_sample(jax.random.key(1), U, cdf, table, jnp.asarray(1e-3))           # [3]
     ```
     """
     m, k = U.shape[0], table.shape[0] - 1

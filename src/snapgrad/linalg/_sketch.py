@@ -55,8 +55,13 @@ def _size(value: int) -> int:
 class RowSketch(AbstractSketch):
     """k rows of the identity, uniformly without replacement: block Kaczmarz.
 
+    **Arguments:**
+
+    - `sample_size`: the number k of rows, at most those of the system.
+
     ```python
-    rows, rhs = sg.linalg.RowSketch(10).apply(key, A, b)
+    A = jax.random.normal(jax.random.key(0), (6, 4))
+    rows, rhs = sg.linalg.RowSketch(3).apply(jax.random.key(1), A, jnp.ones(6))          # [3, 4], [3]
     ```
     """
 
@@ -71,10 +76,17 @@ class RowSketch(AbstractSketch):
 
 
 class GaussianSketch(AbstractMatrixSketch):
-    """Independent normal entries of variance 1/k.
+    """Independent normal entries of variance 1/k; a step sees k random combinations of all rows.
+
+    **Arguments:**
+
+    - `sample_size`: the number k of combinations.
 
     ```python
-    result = sg.kaczmarz(A, b, sketch=sg.linalg.GaussianSketch(10))
+    sketch = sg.linalg.GaussianSketch(3)
+    omega = sketch.matrix(jax.random.key(0), num_rows=6)                                  # [3, 6]
+    A = jax.random.normal(jax.random.key(0), (6, 4))
+    result = sg.kaczmarz(A, A @ jnp.ones(4), sketch=sketch, steps=20)
     ```
     """
 
@@ -88,8 +100,13 @@ class GaussianSketch(AbstractMatrixSketch):
 class SparseSignSketch(AbstractMatrixSketch):
     """Each column holds `nonzeros` random signs in distinct random places, scaled to unit norm.
 
+    **Arguments:**
+
+    - `sample_size`: the number k of combinations.
+    - `nonzeros`: how many of them a row of the system enters; all of them where k is smaller.
+
     ```python
-    result = sg.kaczmarz(A, b, sketch=sg.linalg.SparseSignSketch(10, nonzeros=4))
+    omega = sg.linalg.SparseSignSketch(3, nonzeros=2).matrix(jax.random.key(0), num_rows=6)      # [3, 6]
     ```
     """
 
@@ -116,8 +133,12 @@ class HadamardSketch(AbstractMatrixSketch):
 
     The system is thought of as padded by zero rows to the next power of two.
 
+    **Arguments:**
+
+    - `sample_size`: the number k of combinations.
+
     ```python
-    result = sg.kaczmarz(A, b, sketch=sg.linalg.HadamardSketch(10))
+    omega = sg.linalg.HadamardSketch(3).matrix(jax.random.key(0), num_rows=6)                    # [3, 6]
     ```
     """
 

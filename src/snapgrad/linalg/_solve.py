@@ -23,7 +23,9 @@ def psd_solve(
     damping: Float[Array, ""] | float,
     solver: Solver = "auto",
 ) -> Float[Array, " k"]:
-    """(K + λI)⁺ b for positive semidefinite K and λ ≥ 0; at λ = 0 the pseudoinverse of K.
+    """Returns (K + λI)⁺ b for positive semidefinite K and λ ≥ 0; at λ = 0 that is the pseudoinverse of K.
+
+    How it is solved is said by `solver`:
 
     - `"auto"`: Cholesky wherever it is certain to be accurate, eigenvalues elsewhere. Certain means
       that λ alone bounds the condition number or, failing that, that the inverse of the matrix scaled
@@ -34,7 +36,8 @@ def psd_solve(
     Under `vmap` the costly branches run only if some member of the batch needs them.
 
     ```python
-    x = sg.linalg.psd_solve(K, b, damping=1e-3)
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    x = sg.linalg.psd_solve(J @ J.T, jnp.ones(6), damping=1e-3)
     ```
     """
     lam = jnp.asarray(damping).astype(K.dtype)
@@ -68,13 +71,14 @@ def psd_solve(
 def pinv_solve(
     J: Float[Array, "k n"], b: Float[Array, " k"], damping: Float[Array, ""] | float
 ) -> Float[Array, " n"]:
-    """J^{+(λ)} b without squaring the condition number of J.
+    """Returns J^{+(λ)} b = Jᵀ(JJᵀ + λI)⁺b without squaring the condition number of J.
 
     It is the first block of the minimum-norm solution of [J √λI] z = b, by QR of [Jᵀ; √λI]; where R
     is singular to rounding (which takes λ ≈ 0), by the SVD of J with a relative cut-off.
 
     ```python
-    x = sg.linalg.pinv_solve(J, b, damping=0.0)    # the least-squares solution of least norm
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    x = sg.linalg.pinv_solve(J, jnp.ones(6), damping=0.0)          # the least-squares solution of least norm
     ```
     """
     lam = jnp.asarray(damping).astype(J.dtype)

@@ -14,10 +14,10 @@ def random_subset(key: PRNGKeyArray, size: int, count: int) -> Int[Array, " coun
     """A uniformly random subset of `count` of the numbers 0 … size−1, in no particular order.
 
     Small subsets by Floyd's algorithm in O(count²), which never touches the other numbers; large ones
-    by sorting `size` random keys.
+    by sorting `size` random keys. `ValueError` if `count` is larger than `size`.
 
     ```python
-    rows = sg.linalg.random_subset(key, 1000, 10)
+    rows = sg.linalg.random_subset(jax.random.key(0), 6, 3)        # [3], distinct numbers below 6
     ```
     """
     positive_int("count", count, most=size, most_name="`size`")

@@ -29,7 +29,7 @@ class AdaptiveSpringState(eqx.Module):
 
 
 class AdaptiveSpring(AbstractMethod):
-    """φ ← μφ + J^{+(λ)}(r − μJφ), θ ← θ − ηφ, with λ, μ and η from what is observed; for k ≤ n rows.
+    """SPRING that tunes itself: `sg.Spring` with λ, μ and η from what is observed, for batches of k ≤ n rows.
 
     The damping falls with the residual, and rises where a step does less than predicted. Step size and
     momentum follow from the observed rate (η = (ρ + 1/β)/(1 + ρ), μ = (1 − ρ)/(1 + ρ)), and the step size
@@ -43,9 +43,10 @@ class AdaptiveSpring(AbstractMethod):
     - `bend`: whether to add the second-order part of the step.
 
     ```python
-    problem = sg.problems.gaussian_llq(jax.random.key(0), 200, 50)
-    sampler = sg.sampling.Uniform(200, sample_size=20)
-    result = sg.run(problem, jax.random.key(1), method=sg.AdaptiveSpring(), sampler=sampler, steps=100)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    method, sampler = sg.AdaptiveSpring(), sg.sampling.Uniform(6, sample_size=3)
+    result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=20)
+    method.report(result.state.method)     # damping, gain, refused, step_size, momentum
     ```
     """
 

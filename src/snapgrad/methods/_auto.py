@@ -19,7 +19,7 @@ class AutoState(eqx.Module):
 
 
 class Auto(AbstractMethod):
-    """SNG and SPRING without settings; use it with a unit learning rate.
+    """Natural gradients without settings; use it with a unit learning rate, the default everywhere.
 
     With more rows than parameters it is `sg.LevenbergMarquardt`, otherwise `sg.AdaptiveSpring`. In both, the
     step is bent along the geodesic: its second-order part, from one more residual, is what lets it follow a
@@ -30,12 +30,13 @@ class Auto(AbstractMethod):
 
     **Arguments:**
 
-    - `damping`: where the relative damping starts.
+    - `damping`: where the damping starts, relative to the size of the matrix that it is added to.
     - `bend`: whether to add the second-order part of the step.
 
     ```python
-    method = sg.Auto()
-    result = sg.run(problem, key, method=method, sampler=sampler, steps=steps)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    method, sampler = sg.Auto(), sg.sampling.AllRows(6)
+    result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=20)
     method.report(result.state.method)     # damping, gain, refused, step_size, momentum
     ```
     """

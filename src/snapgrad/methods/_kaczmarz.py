@@ -22,7 +22,12 @@ _STEPS, _TOL, _LEAST_SQUARES, _NON_FINITE = map(
 
 
 class Iterate(NamedTuple):
-    """The position θ and the momentum φ of an accelerated iteration."""
+    """The position θ and the momentum φ of an accelerated iteration.
+
+    ```python
+    start = sg.methods.Iterate(theta=jnp.zeros(3), increment=jnp.zeros(3))
+    ```
+    """
 
     theta: Float[Array, " n"]
     increment: Float[Array, " n"]
@@ -35,7 +40,9 @@ def _project(A: Float[Array, "k n"], b: Float[Array, " k"], damping: Scalar) -> 
 def kaczmarz_step(
     theta: Float[Array, " n"], A: Float[Array, "k n"], b: Float[Array, " k"], damping: Scalar = 0.0
 ) -> Float[Array, " n"]:
-    """One step of (regularised) block Kaczmarz, θ ← θ + (ΩA)^{+(λ)}(Ωb − ΩAθ), on a sketched system (ΩA, Ωb).
+    """One step of (regularised) block Kaczmarz, θ ← θ + (ΩA)^{+(λ)}(Ωb − ΩAθ).
+
+    `A` and `b` are the sketched system ΩA and Ωb, such as some rows of a larger one. It returns the next θ.
 
     ```python
     theta = sg.methods.kaczmarz_step(jnp.zeros(3), jnp.eye(2, 3), jnp.ones(2))       # [1, 1, 0]
@@ -55,7 +62,8 @@ def accelerated_step(
 ) -> Iterate:
     """One accelerated step, φ ← μφ + (ΩA)^{+(λ)}(Ωb − ΩA(θ + μφ)), θ ← θ + ηφ.
 
-    This is the form of Theorem 6.1, which SPRING shares.
+    This is the form of Theorem 6.1, which SPRING shares. `A` and `b` are the sketched system ΩA and Ωb; it
+    returns the next θ and φ.
 
     ```python
     state = sg.methods.Iterate(jnp.zeros(3), jnp.zeros(3))
@@ -195,12 +203,12 @@ def kaczmarz(
     length, with NaN for checks that were not reached.
 
     ```python
-    A = jax.random.normal(jax.random.key(0), (100, 10))
-    result = sg.kaczmarz(A, A @ jnp.ones(10), sample_size=5)
+    A = jax.random.normal(jax.random.key(0), (6, 4))
+    result = sg.kaczmarz(A, A @ jnp.ones(4), sample_size=3)
     result.params, result.reason, result.history["step"][-1]
 
-    noisy = A @ jnp.ones(10) + jax.random.normal(jax.random.key(1), (100,))
-    svs = sg.sampling.SquaredVolume.from_matrix(A, sample_size=5, damping=1.0)
+    noisy = A @ jnp.ones(4) + jax.random.normal(jax.random.key(1), (6,))
+    svs = sg.sampling.SquaredVolume.from_matrix(A, sample_size=3, damping=1.0)
     sg.kaczmarz(A, noisy, sketch=svs, damping=1.0, steps=2000, tail_averaging=True).params
     ```
     """

@@ -31,9 +31,9 @@ class LBFGS(AbstractMethod):
     - `memory`: how many steps back the approximation of the Hessian looks.
 
     ```python
-    method = sg.methods.LBFGS(memory=20)
-    sampler = sg.sampling.AllRows(problem.num_rows)
-    result = sg.run(problem, key, method=method, sampler=sampler, steps=100)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    method, sampler = sg.methods.LBFGS(memory=5), sg.sampling.AllRows(6)
+    result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=20)
     ```
     """
 

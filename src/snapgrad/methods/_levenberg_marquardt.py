@@ -25,7 +25,10 @@ class LevenbergMarquardtState(eqx.Module):
 
 
 class LevenbergMarquardt(AbstractMethod):
-    """θ ← θ − (JᵀJ + λD)⁻¹Jᵀr with D the largest diagonal of JᵀJ so far, for batches with k > n rows.
+    """Gauss–Newton with damping that tunes itself: θ ← θ − (JᵀJ + λD)⁻¹Jᵀr, for batches with k > n rows.
+
+    D is diagonal and holds the largest squared norm so far of each column of J, so that the units in which
+    a parameter is measured do not matter.
 
     The damping λ follows from the ratio of actual to predicted decrease, and a step that would raise the
     batch's loss is refused. It returns the whole step: use it with a unit learning rate. It needs
@@ -33,13 +36,13 @@ class LevenbergMarquardt(AbstractMethod):
 
     **Arguments:**
 
-    - `damping`: where the damping starts.
+    - `damping`: where the damping λ starts.
     - `bend`: whether to add the second-order part of the step.
 
     ```python
-    problem = sg.problems.gaussian_llq(jax.random.key(0), 200, 20)
-    method, sampler = sg.LevenbergMarquardt(), sg.sampling.AllRows(200)
-    result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=100)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    method, sampler = sg.LevenbergMarquardt(), sg.sampling.AllRows(6)
+    result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=20)
     method.report(result.state.method)     # damping, gain, refused
     ```
     """

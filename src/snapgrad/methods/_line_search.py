@@ -45,8 +45,9 @@ class LineSearch(AbstractMethod):
     - `inner`: the method whose direction is scaled, such as `sg.SNG(1e-8)`.
 
     ```python
-    method = sg.methods.LineSearch(sg.SNG(damping=1e-8))
-    result = sg.run(problem, key, method=method, sampler=sampler, steps=100)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    method, sampler = sg.methods.LineSearch(sg.SNG(damping=1e-8)), sg.sampling.AllRows(6)
+    result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=20)
     ```
     """
 

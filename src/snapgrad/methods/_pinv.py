@@ -16,9 +16,21 @@ def pinv_apply(
     damping: Float[Array, ""],
     solver: Solver = "auto",
 ) -> Params:
-    """J^{+(λ)} u = Jᵀ(JJᵀ + λI)⁺u = (JᵀJ + λI)⁺Jᵀu, in whichever of the two spaces is smaller.
+    """Returns J^{+(λ)} u = Jᵀ(JJᵀ + λI)⁺u = (JᵀJ + λI)⁺Jᵀu, from whichever of the two systems is smaller.
 
     Complex parameters count as pairs of real ones; the result has the structure and types of the parameters.
+
+    **Arguments:**
+
+    - `jacobian`: the operator J, such as `sg.jacobian` or `sg.DenseJacobian` gives.
+    - `vector`: u, one number per row of J.
+    - `damping`: λ ≥ 0, as an array.
+    - `solver`: as for `sg.SNG`.
+
+    ```python
+    jac = sg.DenseJacobian(jax.random.normal(jax.random.key(0), (6, 4)))
+    x = sg.methods.pinv_apply(jac, jnp.ones(6), jnp.asarray(1e-3))                         # [4]
+    ```
     """
     k, n = jacobian.shape
     if solver != "qr" and k <= n:
@@ -36,11 +48,23 @@ def pinv_apply(
 def inverse_fisher_apply(
     jacobian: AbstractJacobian, gradient: Params, damping: Float[Array, ""], solver: Solver = "auto"
 ) -> Params:
-    """(JᵀJ + λI)⁺ g for any g, without an n × n matrix where k ≤ n.
+    """Returns (JᵀJ + λI)⁺ g for any g, without an n × n matrix where k ≤ n.
 
     With JJᵀ = V diag(w) Vᵀ, g splits into its part in the row space, where the inverse is 1/(w + λ),
     and the rest, where it is 1/λ (and 0 at λ = 0). Splitting avoids the cancellation of Woodbury's
     formula for small λ. Complex parameters count as pairs of real ones.
+
+    **Arguments:**
+
+    - `jacobian`: the operator J.
+    - `gradient`: g, shaped like the parameters.
+    - `damping`: λ ≥ 0, as an array.
+    - `solver`: as for `sg.SNG`; used only where k > n.
+
+    ```python
+    jac = sg.DenseJacobian(jax.random.normal(jax.random.key(0), (6, 4)))
+    x = sg.methods.inverse_fisher_apply(jac, jnp.ones(4), jnp.asarray(1e-3))               # [4]
+    ```
     """
     rows = RealPairs(jacobian)
     k, n = rows.shape

@@ -5,10 +5,14 @@ from .._contracts import AbstractMethod, Linearisation, Params, State
 
 
 class SGD(AbstractMethod):
-    """θ ← θ − η J_Sᵀ r_S, without a factor m/k.
+    """Stochastic gradient descent: θ ← θ − η J_Sᵀ r_S, without a factor m/k.
+
+    The direction is the gradient of ½‖r_S‖² on the batch, summed over its rows. It has no state.
 
     ```python
-    direction, state = sg.SGD().direction(lin, ())
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    lin = sg.Linearisation(jnp.ones(6), sg.DenseJacobian(J))
+    direction, state = sg.SGD().direction(lin, ())                # Jᵀ r, of shape [4]
     ```
     """
 

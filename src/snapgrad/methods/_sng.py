@@ -12,7 +12,9 @@ from ._pinv import pinv_apply
 
 
 class SNG(AbstractMethod):
-    """θ ← θ − η J_S^{+(λ)} r_S: minSR, ENGD-W or subsampled Gauss–Newton under other names.
+    """Subsampled natural gradient: θ ← θ − η J_S^{+(λ)} r_S with J^{+(λ)} = Jᵀ(JJᵀ + λI)⁺.
+
+    It is also known as minSR, ENGD-W and subsampled Gauss–Newton.
 
     On all rows (`sg.sampling.AllRows`) it is deterministic natural gradient descent.
 
@@ -23,8 +25,10 @@ class SNG(AbstractMethod):
       `"qr"`, which forms J_S and does not square its condition number.
 
     ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    lin = sg.Linearisation(jnp.ones(6), sg.DenseJacobian(J))
     method = sg.SNG(damping=1e-3)
-    direction, state = method.direction(lin, method.init(params))
+    direction, state = method.direction(lin, method.init(jnp.zeros(4)))
     ```
     """
 

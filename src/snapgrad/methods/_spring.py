@@ -20,10 +20,10 @@ class SpringState(eqx.Module):
 
 
 class Spring(AbstractMethod):
-    """φ ← μφ + J_S^{+(λ)}(r_S − μJ_Sφ), θ ← θ − ηφ.
+    """SPRING, natural gradient with momentum: φ ← μφ + J_S^{+(λ)}(r_S − μJ_Sφ), θ ← θ − ηφ.
 
-    Theorem 6.1: accelerated sketch-and-project on the natural-gradient subproblem. It pays most where
-    the sample is small for the difficulty of the problem.
+    By Theorem 6.1 it is accelerated sketch-and-project on the natural-gradient subproblem. It pays most where
+    the sample is small for the difficulty of the problem. Its state is φ.
 
     **Arguments:**
 
@@ -32,8 +32,10 @@ class Spring(AbstractMethod):
     - `solver`: as for `sg.SNG`.
 
     ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    lin = sg.Linearisation(jnp.ones(6), sg.DenseJacobian(J))
     method = sg.Spring(damping=1e-3, momentum=0.9)
-    direction, state = method.direction(lin, method.init(params))
+    direction, state = method.direction(lin, method.init(jnp.zeros(4)))
     ```
     """
 

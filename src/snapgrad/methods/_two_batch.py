@@ -16,10 +16,19 @@ class TwoBatch(AbstractMethod):
 
     It takes a pair `(lin, other_lin)`: the gradient comes from the first, the preconditioner from the
     second. With both the same it is `sg.SNG`. It is here for comparison: at small sample sizes it is
-    far less stable than `sg.SNG` (Appendix A).
+    far less stable than `sg.SNG` (Appendix A). In `sg.run` and `sg.fit` such pairs come from
+    `sg.sampling.TwoBatches`; a single linearisation is a `TypeError`.
+
+    **Arguments:**
+
+    - `damping`: λ ≥ 0.
+    - `solver`: as for `sg.SNG`; it matters only where a batch has more rows than there are parameters.
 
     ```python
-    direction, state = sg.TwoBatch(damping=1e-1).direction((lin, other_lin), state)
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    lin = sg.Linearisation(jnp.ones(6), sg.DenseJacobian(J))
+    other = sg.Linearisation(jnp.zeros(6), sg.DenseJacobian(J[::-1]))
+    direction, state = sg.TwoBatch(damping=0.1).direction((lin, other), ())
     ```
     """
 

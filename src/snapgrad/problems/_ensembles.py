@@ -8,7 +8,15 @@ from .._checks import positive_int, real_array
 
 
 def singular_values(name: str, count: int) -> Float[Array, " n"]:
-    """`"flat"` (all one), `"power:p"` (i^−p) or `"exp:r"` (e^{−r(i−1)}), i = 1 … count."""
+    """Singular values σ_i for i = 1 … `count`.
+
+    The `name` is `"flat"` (all one), `"power:p"` (i^−p) or `"exp:r"` (e^{−r(i−1)}), with a number for p or r;
+    any other is a `ValueError`.
+
+    ```python
+    sg.problems.singular_values("power:2", 4)                  # 1, 1/4, 1/9, 1/16
+    ```
+    """
     i = jnp.arange(1, positive_int("count", count) + 1, dtype=float)
     kind, _, value = name.partition(":")
     try:
@@ -24,7 +32,18 @@ def singular_values(name: str, count: int) -> Float[Array, " n"]:
 
 
 def spectrum_matrix(key: PRNGKeyArray, values: Float[Array, " n"], num_rows: int) -> Float[Array, "m n"]:
-    """Q₁ diag(values) Q₂, with Q₁ (m × n) and Q₂ (n × n) random with orthonormal columns."""
+    """A random matrix Q₁ diag(values) Q₂, with Q₁ (m × n) and Q₂ (n × n) random with orthonormal columns.
+
+    **Arguments:**
+
+    - `key`: the randomness.
+    - `values`: the n singular values.
+    - `num_rows`: m ≥ n; `ValueError` if it is less.
+
+    ```python
+    J = sg.problems.spectrum_matrix(jax.random.key(0), jnp.array([1.0, 0.5, 0.2, 0.1]), 6)     # [6, 4]
+    ```
+    """
     values = real_array("values", values, ndim=1)
     n = values.shape[0]
     if num_rows < n:
@@ -39,19 +58,34 @@ def spectrum_matrix(key: PRNGKeyArray, values: Float[Array, " n"], num_rows: int
 def gaussian_matrix(
     key: PRNGKeyArray, num_rows: int, num_columns: int, inflation: float = 1.0
 ) -> Float[Array, "m n"]:
-    """Standard normal entries, the first row times `inflation`, scaled to ‖J‖₂ = 1."""
+    """A matrix of standard normal entries, the first row times `inflation`, scaled to ‖J‖₂ = 1.
+
+    ```python
+    J = sg.problems.gaussian_matrix(jax.random.key(0), 6, 4)   # [6, 4]
+    ```
+    """
     J = jax.random.normal(key, (num_rows, num_columns)).at[0].multiply(inflation)
     return J / jnp.linalg.norm(J, 2)
 
 
 def wishart_hessian(key: PRNGKeyArray, size: int) -> Float[Array, "m m"]:
-    """LLᵀ/‖LLᵀ‖₂ with standard normal L."""
+    """The matrix LLᵀ/‖LLᵀ‖₂ with a square L of standard normal entries.
+
+    ```python
+    H = sg.problems.wishart_hessian(jax.random.key(0), 6)      # [6, 6]
+    ```
+    """
     L = jax.random.normal(key, (size, size))
     H = L @ L.T
     return H / jnp.linalg.eigvalsh(H)[-1]
 
 
 def linear_hessian(key: PRNGKeyArray, size: int, condition: float = 100.0) -> Float[Array, "m m"]:
-    """Q D Qᵀ with D_ii = 1/(1 + (i−1)(κ−1)/(m−1)), from 1 down to 1/κ."""
+    """The matrix Q D Qᵀ with a random orthogonal Q and D_ii = 1/(1 + (i−1)(κ−1)/(m−1)), from 1 down to 1/κ.
+
+    ```python
+    H = sg.problems.linear_hessian(jax.random.key(0), 6, condition=10.0)       # [6, 6]
+    ```
+    """
     Q = jax.random.orthogonal(key, size)
     return (Q / (1 + jnp.linspace(0, 1, size) * (condition - 1))[None, :]) @ Q.T

@@ -32,8 +32,8 @@ class LeastSquares(AbstractProblem):
     the residual of a row is not real.
 
     ```python
-    x = jnp.linspace(-1, 1, 40)
-    model = eqx.nn.MLP(1, 2, 8, 1, key=jax.random.key(0))
+    x = jnp.linspace(-1, 1, 6)
+    model = eqx.nn.MLP(1, 2, 4, 1, key=jax.random.key(0))
     y = jnp.stack([jnp.sin(x), jnp.cos(x)], axis=1)
     problem = sg.LeastSquares(lambda model, row: model(row[0]) - row[1], (x[:, None], y), model)
     result = sg.fit(problem, jax.random.key(1), steps=20)
@@ -65,8 +65,7 @@ class LeastSquares(AbstractProblem):
         if not jnp.issubdtype(out.dtype, jnp.floating) or out.size == 0:
             raise ValueError(
                 f"`residual` must return real floating-point numbers for a row, got shape {out.shape} and "
-                f"dtype "
-                f"{out.dtype}."
+                f"dtype {out.dtype}."
             )
 
     @property

@@ -27,7 +27,14 @@ class LeastQuadratics(AbstractProblem):
     - `rhs`: b, `[m]`. Or else
     - `solution`: θ*, from which b = HJθ* is made, so that the problem is consistent.
 
-    Either way `problem.solution` is the minimiser in range(Jᵀ).
+    Either way `problem.solution` is the minimiser in range(Jᵀ). `ValueError` if both or neither of `rhs` and
+    `solution` are given, if shapes do not fit, or if H is not symmetric positive definite.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    problem = sg.problems.LeastQuadratics(J, rhs=jnp.ones(6))
+    float(problem.loss(problem.solution))                      # the least value
+    ```
     """
 
     jacobian: Float[Array, "m n"]
@@ -131,10 +138,22 @@ def gaussian_llq(
     hessian: Hessian = "wishart",
     noise: Any = 0.0,
 ) -> LeastQuadratics:
-    """Normal J with ‖J‖ = 1 (its first row times `inflation` before scaling), normal θ*.
+    """A random problem: J with normal entries, scaled to ‖J‖ = 1, and a normal θ*.
 
+    **Arguments:**
+
+    - `key`: the randomness.
+    - `num_rows`, `num_params`: m and n.
+    - `inflation`: the first row of J is multiplied by this before scaling.
     - `hessian`: `"wishart"` (LLᵀ/‖LLᵀ‖), `"linear"` (κ = 100) or `"identity"`.
     - `noise`: ‖perturbation of b‖/‖b‖; above 0 the problem is inconsistent.
+
+    **Returns:** a `LeastQuadratics`.
+
+    ```python
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    problem.jacobian.shape, problem.solution.shape             # (6, 4), (4,)
+    ```
     """
     one_of("hessian", hessian, _HESSIANS)
     key_j, key_rest = jax.random.split(key)
@@ -150,9 +169,20 @@ def spectrum_llq(
     hessian: Hessian = "wishart",
     noise: Any = 0.0,
 ) -> LeastQuadratics:
-    """J = Q₁DQ₂ with a named spectrum (`"flat"`, `"power:1"`, `"power:2"`, …), normal θ*.
+    """A random problem: J = Q₁DQ₂ with given singular values D and random Q₁ and Q₂, and a normal θ*.
 
-    `hessian` and `noise` as for `gaussian_llq`.
+    **Arguments:**
+
+    - `key`: the randomness.
+    - `spectrum`: the name of D, as for `singular_values`: `"flat"`, `"power:1"`, `"exp:0.1"`.
+    - `num_rows`, `num_params`: m and n ≤ m.
+    - `hessian`, `noise`: as for `gaussian_llq`.
+
+    **Returns:** a `LeastQuadratics`.
+
+    ```python
+    problem = sg.problems.spectrum_llq(jax.random.key(0), "power:1", 6, 4)
+    ```
     """
     one_of("hessian", hessian, _HESSIANS)
     key_j, key_rest = jax.random.split(key)

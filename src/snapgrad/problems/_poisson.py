@@ -21,9 +21,15 @@ class DiscretePoisson(AbstractProblem):
     **Arguments:**
 
     - `num_rows`: the number of grid points m.
-    - `width`: neurons a layer.
+    - `width`: the number of neurons per layer.
     - `first_bias`: with b₁ (and m = 100, width 50) there are 7,851 parameters, as the paper's formulas
       say; without it 7,801, the number that the paper states.
+
+    ```python
+    problem = sg.problems.DiscretePoisson(num_rows=6, width=4)
+    params = problem.init(jax.random.key(0))
+    lin = problem.linearise(params, jnp.arange(3))             # residual and Jacobian at three points
+    ```
     """
 
     num_rows: int = eqx.field(static=True, default=100)

@@ -35,7 +35,9 @@ class SwapChain(AbstractSampler):
     - `moves`: swaps offered per step; default k.
 
     ```python
-    sampler = sg.sampling.SwapChain(problem.num_rows, sample_size=10, damping=1e-3, moves=20)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    sampler = sg.sampling.SwapChain(6, sample_size=3, damping=1e-3, moves=2)
+    result = sg.run(problem, jax.random.key(1), method=sg.SNG(1e-3), sampler=sampler, steps=20)
     ```
     """
 
@@ -95,7 +97,9 @@ class DownUpChain(AbstractSampler):
     - `candidates`: uniform rows that a move may choose from; default all.
 
     ```python
-    sampler = sg.sampling.DownUpChain(problem.num_rows, sample_size=10, damping=1e-3, moves=5, candidates=20)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    sampler = sg.sampling.DownUpChain(6, sample_size=3, damping=1e-3, moves=2, candidates=4)
+    result = sg.run(problem, jax.random.key(1), method=sg.SNG(1e-3), sampler=sampler, steps=20)
     ```
     """
 

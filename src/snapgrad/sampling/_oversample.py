@@ -36,7 +36,9 @@ class Pool(AbstractSampler):
     - `subselect`: `"rpcholesky"` or `"dpp"`.
 
     ```python
-    sampler = sg.sampling.Pool(sg.sampling.Uniform(1000, 50), sample_size=10, damping=1e-6)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    sampler = sg.sampling.Pool(sg.sampling.Uniform(6, 5), sample_size=3, damping=1e-6)
+    result = sg.run(problem, jax.random.key(1), method=sg.SNG(1e-3), sampler=sampler, steps=20)
     ```
     """
 

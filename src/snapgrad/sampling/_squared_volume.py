@@ -34,10 +34,11 @@ class SquaredVolume(AbstractSampler):
     k ≤ rank(J).
 
     ```python
-    sampler = sg.sampling.SquaredVolume.from_matrix(J, sample_size=10, damping=1e-3)
-    rows = sampler.sample(key)             # int [10]; sampler.sample(key, (N,)) → [N, 10]
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    sampler = sg.sampling.SquaredVolume.from_matrix(J, sample_size=3, damping=1e-3)
+    rows = sampler.sample(jax.random.key(1))                   # [3]; sampler.sample(key, (N,)) is [N, 3]
     sampler.log_prob(rows)
-    jax.vmap(lambda lam: sampler.with_damping(lam).sample(key))(dampings)   # a sweep, prepared once
+    other = sampler.with_damping(0.1)                          # cheap: another λ, prepared once
     ```
 
     In training it draws from the same J at every step; where J changes, use `AdaptiveSquaredVolume`.
@@ -160,7 +161,9 @@ class AdaptiveSquaredVolume(AbstractSampler):
     allows by volume, the others uniformly. A Jacobian that is not finite gives uniform rows.
 
     ```python
-    sampler = sg.sampling.AdaptiveSquaredVolume(problem.num_rows, sample_size=10, damping=1e-3)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    sampler = sg.sampling.AdaptiveSquaredVolume(6, sample_size=3, damping=1e-3)
+    result = sg.run(problem, jax.random.key(1), method=sg.SNG(1e-3), sampler=sampler, steps=20)
     ```
     """
 

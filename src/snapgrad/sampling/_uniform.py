@@ -15,11 +15,17 @@ from ..linalg import random_subset
 class Uniform(AbstractSampler):
     """k of m rows, uniformly, without replacement (the default) or with.
 
-    Without replacement costs O(k²) per draw, whatever m is.
+    A draw without replacement costs O(k²), whatever m is.
+
+    **Arguments:**
+
+    - `num_rows`: m.
+    - `sample_size`: k, at most m unless rows may come twice.
+    - `replace`: whether a row may come twice in one batch.
 
     ```python
-    sampler = sg.sampling.Uniform(1000, sample_size=10)
-    rows = sampler.sample(key)             # int [10]; sampler.sample(key, (N,)) → [N, 10]
+    sampler = sg.sampling.Uniform(6, sample_size=3)
+    rows = sampler.sample(jax.random.key(0))                   # [3]; sampler.sample(key, (N,)) is [N, 3]
     ```
     """
 
@@ -59,7 +65,9 @@ class AllRows(AbstractSampler):
     """Every row, every step: `sg.SNG` on it is deterministic natural gradient descent.
 
     ```python
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
     sampler = sg.sampling.AllRows(problem.num_rows)
+    result = sg.run(problem, jax.random.key(1), method=sg.SNG(), sampler=sampler, steps=20)
     ```
     """
 
@@ -82,10 +90,16 @@ class AllRows(AbstractSampler):
 
 
 class TwoBatches(AbstractSampler):
-    """Two independent batches of one sampler per step, for `sg.TwoBatch`: gradient, preconditioner.
+    """Two independent batches per step, for `sg.TwoBatch`: one for the gradient, one for the preconditioner.
+
+    **Arguments:**
+
+    - `sampler`: the sampler that draws each of the two.
 
     ```python
-    sampler = sg.sampling.TwoBatches(sg.sampling.Uniform(1000, sample_size=10))
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    sampler = sg.sampling.TwoBatches(sg.sampling.Uniform(6, sample_size=3))
+    result = sg.run(problem, jax.random.key(1), method=sg.TwoBatch(1.0), sampler=sampler, steps=20)
     ```
     """
 

@@ -33,8 +33,9 @@ def save(path: str | os.PathLike[str], tree: PyTree) -> None:
     `OSError` if the file cannot be written; what was there before is then unharmed.
 
     ```python
-    sg.save("model.snap", result.params)
-    params = sg.load("model.snap", like=result.params)
+    params = {"w": jnp.ones(4)}
+    sg.save("model.snap", params)
+    params = sg.load("model.snap", like=params)
     ```
     """
     write_checkpoint(Path(path), tree, {})
@@ -88,8 +89,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], bytes]:
     if form != FORMAT:
         raise ValueError(
             f"{path} has checkpoint format {form}, and this version of snapgrad reads format {FORMAT}: "
-            f"read it "
-            f"with the version that wrote it."
+            f"read it with the version that wrote it."
         )
     if hashlib.sha256(arrays).hexdigest() != digest:
         raise ValueError(f"{path} is damaged or cut off: its checksum is not the stored one.")

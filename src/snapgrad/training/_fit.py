@@ -63,7 +63,7 @@ def fit(
     params: Params = None,
     state: TrainState | None = None,
 ) -> Result:
-    """Trains a problem until it is told to stop; nothing needs tuning.
+    """Trains a problem until a limit is reached or nothing improves any more; nothing needs tuning.
 
     **Arguments:**
 
@@ -93,7 +93,7 @@ def fit(
     checkpoint belongs to another problem, key or method.
 
     ```python
-    x = jnp.linspace(0, 1, 50)
+    x = jnp.linspace(0, 1, 6)
     problem = sg.LeastSquares(lambda p, row: p["a"] * jnp.exp(-p["b"] * row[0]) - row[1],
                               (x, 2 * jnp.exp(-3 * x)), {"a": 1.0, "b": 1.0})
     result = sg.fit(problem, jax.random.key(0), steps=50)
@@ -163,16 +163,14 @@ class _Store:
         if not resume:
             raise ValueError(
                 f"`checkpoint` holds a run already, {self.path}: go on with `resume=True`, delete it, or "
-                f"choose "
-                f"another folder."
+                f"choose another folder."
             )
         header, _ = read_header(self.path)
         for name, stored in header["about"].get("mark", {}).items():
             if stored != self.mark.get(name):
                 raise ValueError(
                     f"{self.path} belongs to a run with another {name}: choose another folder for "
-                    f"`checkpoint`, "
-                    f"or delete that one."
+                    f"`checkpoint`, or delete that one."
                 )
         state, about = read_checkpoint(self.path, like)
         return state, _Log(about["first"], about["spent"], about["rows"])
@@ -370,7 +368,7 @@ def least_squares(
     **Returns:** a `sg.Result`, as `sg.fit` does.
 
     ```python
-    x = jnp.linspace(0, 1, 30)
+    x = jnp.linspace(0, 1, 6)
     result = sg.least_squares(lambda p, row: p[0] * jnp.exp(p[1] * row[0]) - row[1],
                               jnp.array([1.0, 0.0]), (x, 2 * jnp.exp(-3 * x)), steps=60)
     result.params                                                              # close to [2, -3]

@@ -42,7 +42,7 @@ def as_optax(method: AbstractMethod, optimizer: Any = 1.0) -> optax.GradientTran
 
     ```python
     params = {"a": jnp.ones(())}
-    lin = sg.linearise(lambda p, x: p["a"] * x - jnp.sin(x), params, jnp.linspace(0, 1, 5))
+    lin = sg.linearise(lambda p, x: p["a"] * x - jnp.sin(x), params, jnp.linspace(0, 1, 6))
     tx = sg.as_optax(sg.Spring(damping=1e-3), optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)))
     state = tx.init(params)
     updates, state = tx.update(None, state, params, linearisation=lin)

@@ -45,8 +45,8 @@ def run(
     **Returns:** a `sg.Result`. `ValueError` if sampler and problem do not have the same number of rows.
 
     ```python
-    problem = sg.problems.gaussian_llq(jax.random.key(0), 60, 8)
-    sampler = sg.sampling.Uniform(60, sample_size=4)
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    sampler = sg.sampling.Uniform(6, sample_size=3)
 
     def error(damping, key):
         result = sg.run(problem, key, method=sg.SNG(damping), sampler=sampler, steps=50, record_every=50)

@@ -10,7 +10,7 @@ import pytest
 import snapgrad as sg
 from snapgrad import figures, report, theory
 from snapgrad.figures import _fits, _proxy, _sweep, _tuning, nn_proxy, spring, tail_averaging
-from snapgrad.figures._sweep import Run, Trial, sweep
+from snapgrad.figures._sweep import Run, Subject, sweep
 from snapgrad.reproduce import Claim, settings_hash
 
 KEY = jax.random.key(0)
@@ -79,7 +79,7 @@ class TestSweep:
         keys = jax.random.split(KEY, 2)
         dampings, etas = [1e-3, 1e-1], [1.0, 0.5]
         one = Run("uniform", 3, 25, 25)
-        result = sweep(one, [Trial(self.problem, key) for key in keys], damping=dampings, step_size=etas)
+        result = sweep(one, [Subject(self.problem, key) for key in keys], damping=dampings, step_size=etas)
         for g, r in np.ndindex(2, 2):
             alone = sg.run(
                 self.problem,
@@ -95,7 +95,7 @@ class TestSweep:
 
     def test_a_diverged_run_stays_in_its_lane(self):
         one = Run("uniform", 3, 400, 400)
-        result = sweep(one, [Trial(self.problem, KEY)], damping=1e-3, step_size=[1.0, 1e4])
+        result = sweep(one, [Subject(self.problem, KEY)], damping=1e-3, step_size=[1.0, 1e4])
         final = _sweep.final_error(result)
         assert np.isinf(final[1, 0]) and np.isfinite(final[0, 0])
         assert result["rejected"][0, 0] == 0
@@ -126,7 +126,7 @@ class TestTuning:
     def test_diverged_points_never_win(self):
         one = Run("spring", 3, 50, 5)
         problem = sg.problems.spectrum_llq(KEY, "power:1", 20, 6, hessian="linear")
-        rates = spring._evaluator(one, [Trial(problem, KEY)])([(0, 0), (12, 0)])
+        rates = spring._evaluator(one, [Subject(problem, KEY)])([(0, 0), (12, 0)])
         assert np.isfinite(rates[0, 0]) and rates[1, 0] == -np.inf
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 
 from ..reproduce import Arrays, Claim, Data, Panel, Tick
-from ._sweep import Algorithm, Run, Trial, final_error, sweep
+from ._sweep import Algorithm, Run, Subject, final_error, sweep
 
 ALGORITHMS = tuple(name for name in get_args(Algorithm) if not name.startswith("spring"))
 LABELS = {
@@ -52,13 +52,13 @@ def pretty(value: float) -> str:
 
 def panels(
     settings: ProxySettings,
-    trials: Callable[[], Sequence[Trial]],
+    subjects: Callable[[], Sequence[Subject]],
     identity: Mapping[str, Any],
     costs: Mapping[str, float],
 ) -> list[Panel]:
     """One panel for each algorithm, sweep and part of its grid.
 
-    `trials` makes the problems, once a process; `costs` are seconds a grid point.
+    `subjects` makes the problems, once in each process; `costs` are seconds per grid point.
     """
     out = []
     sizes = asdict(settings)
@@ -76,7 +76,7 @@ def panels(
                     Panel(
                         f"{algorithm}-{kind}-{part}",
                         {**identity, **shared, "algorithm": algorithm, "grid": grid},
-                        _computation(one, trials, grid, size),
+                        _computation(one, subjects, grid, size),
                         costs[algorithm] * len(chunk),
                     )
                 )
@@ -84,7 +84,7 @@ def panels(
 
 
 def _computation(
-    one: Run, trials: Callable[[], Sequence[Trial]], grid: Mapping[str, Any], size: int
+    one: Run, subjects: Callable[[], Sequence[Subject]], grid: Mapping[str, Any], size: int
 ) -> Callable[[Tick], dict[str, np.ndarray]]:
     def compute(tick: Tick) -> dict[str, np.ndarray]:
         del tick
@@ -95,7 +95,7 @@ def _computation(
             name: np.pad(np.broadcast_to(x, (count,)), (0, size - count), "edge")
             for name, x in values.items()
         }
-        result = sweep(one, trials(), **padded)
+        result = sweep(one, subjects(), **padded)
         full = {name: np.broadcast_to(x, (count,)) for name, x in values.items()}
         return {**full, **{name: x[:count] for name, x in result.items()}}
 

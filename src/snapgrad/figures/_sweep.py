@@ -26,8 +26,8 @@ class Hyper(NamedTuple):
     momentum: Float[Array, "..."]
 
 
-class Trial(NamedTuple):
-    """A problem, the randomness of its run and, where its rows are fixed, their squared volume sampler."""
+class Subject(NamedTuple):
+    """What is run: a problem, the randomness and, where its rows are fixed, their squared volume sampler."""
 
     problem: AbstractProblem
     key: PRNGKeyArray
@@ -49,9 +49,9 @@ class Run(eqx.Module):
     steps: int = eqx.field(static=True)
     record_every: int = eqx.field(static=True)
 
-    def __call__(self, hyper: Hyper, trial: Trial) -> Trace:
+    def __call__(self, hyper: Hyper, subject: Subject) -> Trace:
         """Trains and returns the error."""
-        problem = trial.problem
+        problem = subject.problem
         if self.algorithm == "two-batch":
             method = TwoBatch(hyper.damping)
         elif self.algorithm.startswith("spring"):
@@ -60,36 +60,36 @@ class Run(eqx.Module):
             method = SNG(hyper.damping)
         result = run(
             problem,
-            trial.key,
+            subject.key,
             method=method,
-            sampler=self._sampler(hyper, trial),
+            sampler=self._sampler(hyper, subject),
             optimizer=optax.sgd(hyper.step_size),
             steps=self.steps,
             record_every=self.record_every,
         )
         return Trace(result.history["relative_error"], result.rejected)
 
-    def _sampler(self, hyper: Hyper, trial: Trial) -> AbstractSampler:
-        rows = trial.problem.num_rows
+    def _sampler(self, hyper: Hyper, subject: Subject) -> AbstractSampler:
+        rows = subject.problem.num_rows
         assert rows is not None
         if not self.algorithm.endswith("svs"):
             uniform = Uniform(rows, self.sample_size)
             pair = TwoBatches(sampler=uniform)  # pyright: ignore[reportCallIssue]  # num_rows is a property
             return pair if self.algorithm == "two-batch" else uniform
-        if trial.volume is None:
+        if subject.volume is None:
             return AdaptiveSquaredVolume(rows, self.sample_size, hyper.damping)
-        return trial.volume.with_damping(hyper.damping)
+        return subject.volume.with_damping(hyper.damping)
 
 
 @eqx.filter_jit
-def _sweep(one: Run, grid: Hyper, runs: Trial) -> Trace:
+def _sweep(one: Run, grid: Hyper, runs: Subject) -> Trace:
     # Runs inside, grid outside: batches, gathers and gram matrices do not depend on the grid and are shared.
     over_runs = eqx.filter_vmap(one, in_axes=(None, eqx.if_array(0)))
     axes: Any = jax.tree.map(lambda x: 0 if x.ndim else None, grid)
     return eqx.filter_vmap(over_runs, in_axes=(axes, None))(grid, runs)
 
 
-def sweep(one: Run, runs: Sequence[Trial], **grid: Any) -> dict[str, np.ndarray]:
+def sweep(one: Run, runs: Sequence[Subject], **grid: Any) -> dict[str, np.ndarray]:
     """All runs at all grid points: `error` [grid, runs, records] and `rejected` [grid, runs].
 
     `grid` gives `damping`, `step_size` and `momentum` (0 if not given): arrays of one length, or numbers.
@@ -100,9 +100,9 @@ def sweep(one: Run, runs: Sequence[Trial], **grid: Any) -> dict[str, np.ndarray]
     return {"error": np.asarray(trace.error), "rejected": np.asarray(trace.rejected)}
 
 
-def stack(trials: Sequence[Any]) -> Any:
+def stack(subjects: Sequence[Any]) -> Any:
     """Equal trees as one, with a leading axis on every array."""
-    return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_array(xs[0]) else xs[0], *trials)
+    return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_array(xs[0]) else xs[0], *subjects)
 
 
 def diverged(error: np.ndarray, rejected: np.ndarray) -> np.ndarray:

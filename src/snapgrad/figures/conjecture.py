@@ -13,7 +13,7 @@ from ..problems import LeastQuadratics, spectrum_llq
 from ..reproduce import Claim, Data, Panel, Size, Study, Tick
 from ..sampling import SquaredVolume
 from ._fits import fitted_rate
-from ._sweep import Run, Trial, diverged, sweep
+from ._sweep import Run, Subject, diverged, sweep
 
 SIZES: dict[Size, dict[str, int]] = {
     "full": {"parts": 4, "instances": 30, "num_rows": 60, "num_params": 12, "steps": 4000, "repeats": 3},
@@ -85,7 +85,7 @@ def _exact(seed: int, part: int, count: int, tick: Tick) -> dict[str, np.ndarray
 
 def _runs(size: Size, seed: int, k: int, tick: Tick) -> dict[str, np.ndarray]:
     """Runs on larger problems over a grid of η and μ: the best fitted rate, and the conjectured one."""
-    settings, trials, conjectured = SIZES[size], [], []
+    settings, subjects, conjectured = SIZES[size], [], []
     cases: list[tuple[str, Any]] = [(s, h) for s in ("flat", "power:1") for h in ("identity", "linear")]
     for index, (spectrum, hessian) in enumerate(cases * settings["repeats"]):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), index), 4)
@@ -95,7 +95,7 @@ def _runs(size: Size, seed: int, k: int, tick: Tick) -> dict[str, np.ndarray]:
         J = problem.jacobian
         if problem.hessian is None:  # as a matrix, so that all problems have one structure
             problem = LeastQuadratics(J, jnp.eye(len(J)), solution=problem.solution)
-        trials.append(Trial(problem, keys[1], SquaredVolume.from_matrix(J, sample_size=k)))
+        subjects.append(Subject(problem, keys[1], SquaredVolume.from_matrix(J, sample_size=k)))
         alpha = theory.alpha(J, sample_size=k)
         beta = theory.beta(J, sample_size=k, key=keys[2], num_samples=1000)
         gamma = theory.gamma(J, sample_size=k, key=keys[3], num_samples=1000)
@@ -104,7 +104,7 @@ def _runs(size: Size, seed: int, k: int, tick: Tick) -> dict[str, np.ndarray]:
         conjectured.append(float(np.sqrt(alpha / beta.low)) / gamma.low / condition)
         tick(0.5 * (index + 1) / len(cases) / settings["repeats"])
     one = Run("spring-svs", k, settings["steps"], max(1, settings["steps"] // 400))
-    result = sweep(one, trials, damping=0.0, step_size=2 ** GRID[:, 0], momentum=1 - 2 ** -GRID[:, 1])
+    result = sweep(one, subjects, damping=0.0, step_size=2 ** GRID[:, 0], momentum=1 - 2 ** -GRID[:, 1])
     steps = np.arange(result["error"].shape[-1]) * one.record_every
     rates = fitted_rate(steps, result["error"])
     rates = np.where(diverged(result["error"], result["rejected"]) | np.isnan(rates), -np.inf, rates)

@@ -9,7 +9,7 @@ from ..reproduce import Claim, Data, Panel, Size, Study
 from ..sampling import SquaredVolume
 from . import _proxy
 from ._proxy import ProxySettings, powers
-from ._sweep import Trial
+from ._sweep import Subject
 
 FULL = ProxySettings(
     num_rows=1000,
@@ -38,7 +38,7 @@ QUICK = ProxySettings(
 
 
 @cache
-def trials(settings_name: Size, seed: int, inflation: float) -> list[Trial]:
+def subjects(settings_name: Size, seed: int, inflation: float) -> list[Subject]:
     """Five problems and the randomness of their runs; made once a process."""
     settings = FULL if settings_name == "full" else QUICK
     out = []
@@ -46,7 +46,7 @@ def trials(settings_name: Size, seed: int, inflation: float) -> list[Trial]:
         key_problem, key_run = jax.random.split(jax.random.fold_in(jax.random.key(seed), index))
         problem = gaussian_llq(key_problem, settings.num_rows, settings.num_params, inflation=inflation)
         volume = SquaredVolume.from_matrix(problem.jacobian, settings.sample_size, settings.damping)
-        out.append(Trial(problem, key_run, volume))
+        out.append(Subject(problem, key_run, volume))
     return out
 
 
@@ -54,7 +54,7 @@ def make_panels(name: str, inflation: float, size: Size, seed: int) -> list[Pane
     """The panels of this figure, and of the one with an inflated row."""
     return _proxy.panels(
         FULL if size == "full" else QUICK,
-        partial(trials, size, seed, inflation),
+        partial(subjects, size, seed, inflation),
         {"study": name, "size": size, "seed": seed, "inflation": inflation},
         {"uniform": 0.2, "svs": 1.0, "two-batch": 0.3},
     )

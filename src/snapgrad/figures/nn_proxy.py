@@ -13,7 +13,7 @@ from ..problems import DiscretePoisson
 from ..reproduce import Claim, Data, Panel, Size, Study
 from . import _proxy
 from ._proxy import ProxySettings, powers
-from ._sweep import Trial
+from ._sweep import Subject
 
 FULL = ProxySettings(
     num_rows=100,
@@ -70,16 +70,18 @@ class StructuredPoisson(AbstractProblem):
         return self.problem.metrics(params)
 
 
-def _trials(size: Size, seed: int) -> Sequence[Trial]:
+def _subjects(size: Size, seed: int) -> Sequence[Subject]:
     settings, width = (FULL, 50) if size == "full" else (QUICK, 8)
     problem = StructuredPoisson(DiscretePoisson(settings.num_rows, width))  # pyright: ignore[reportCallIssue]
-    return [Trial(problem, jax.random.fold_in(jax.random.key(seed), index)) for index in range(settings.runs)]
+    return [
+        Subject(problem, jax.random.fold_in(jax.random.key(seed), index)) for index in range(settings.runs)
+    ]
 
 
 def _panels(size: Size, seed: int) -> list[Panel]:
     return _proxy.panels(
         FULL if size == "full" else QUICK,
-        partial(_trials, size, seed),
+        partial(_subjects, size, seed),
         {"study": "nn_proxy", "size": size, "seed": seed},
         {"uniform": 1.5, "svs": 10.0, "two-batch": 3.0},
     )

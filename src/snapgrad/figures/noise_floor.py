@@ -14,7 +14,7 @@ from ..problems import LeastQuadratics, linear_hessian, singular_values, spectru
 from ..reproduce import Claim, Data, Panel, Size, Study, Tick
 from ..sampling import SquaredVolume
 from ._fits import loglog_slope
-from ._sweep import Run, Trial, sweep
+from ._sweep import Run, Subject, sweep
 
 SIZES: dict[Size, dict[str, Any]] = {
     "full": {"num_rows": 200, "num_params": 20, "sample_size": 5, "steps": 40_000, "runs": 16, "tiny": 60},
@@ -94,7 +94,7 @@ def _runs(size: Size, seed: int, tick: Tick) -> dict[str, np.ndarray]:
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2), settings["runs"])
     one = Run("svs", k, settings["steps"], settings["steps"] // 200)
     etas = step * np.array(FRACTIONS)
-    result = sweep(one, [Trial(weighted, key, volume) for key in keys], damping=0.0, step_size=etas)
+    result = sweep(one, [Subject(weighted, key, volume) for key in keys], damping=0.0, step_size=etas)
     return {
         "step": np.arange(201) * one.record_every,
         "squared_error": np.mean(result["error"] ** 2, axis=1),

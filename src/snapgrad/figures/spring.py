@@ -10,7 +10,7 @@ import numpy as np
 from ..problems import spectrum_llq
 from ..reproduce import Claim, Data, Panel, Size, Study, Tick
 from ._fits import fitted_rate
-from ._sweep import Run, Trial, diverged, sweep
+from ._sweep import Run, Subject, diverged, sweep
 from ._tuning import Evaluate, Point, Search
 
 FULL = {"num_rows": 1000, "num_params": 100, "steps": 10_000, "early": 1000, "runs": 3, "every": 10}
@@ -23,7 +23,7 @@ RANGES = (range(-30, 31), range(21))
 
 
 @cache
-def _trials(size: Size, seed: int) -> list[Trial]:
+def _subjects(size: Size, seed: int) -> list[Subject]:
     settings = FULL if size == "full" else QUICK
     out = []
     for index in range(settings["runs"]):
@@ -31,7 +31,7 @@ def _trials(size: Size, seed: int) -> list[Trial]:
         problem = spectrum_llq(
             key_problem, "power:1", settings["num_rows"], settings["num_params"], hessian="linear"
         )
-        out.append(Trial(problem, key_run))
+        out.append(Subject(problem, key_run))
     return out
 
 
@@ -51,13 +51,13 @@ def _panels(size: Size, seed: int) -> list[Panel]:
 
 def _tune(size: Size, seed: int, k: int, tick: Tick) -> dict[str, np.ndarray]:
     """Both searches, for the whole length and for a tenth of it: optima, and every point seen."""
-    settings, trials = FULL if size == "full" else QUICK, _trials(size, seed)
+    settings, subjects = FULL if size == "full" else QUICK, _subjects(size, seed)
     out = {}
     for part, length in enumerate(LENGTHS):
-        evaluate = _evaluator(Run("spring", k, settings[length], settings["every"]), trials)
+        evaluate = _evaluator(Run("spring", k, settings[length], settings["every"]), subjects)
         # From the paper's start: η = 1, and for SPRING μ = 0. SNG is SPRING without momentum.
         for name, start in (("sng", (0,)), ("spring", (0, 0))):
-            search = Search(evaluate, len(trials), RANGES[: len(start)])
+            search = Search(evaluate, len(subjects), RANGES[: len(start)])
             optima = search.optima(start)
             points = sorted(search.scores)
             out |= {
@@ -72,7 +72,7 @@ def _tune(size: Size, seed: int, k: int, tick: Tick) -> dict[str, np.ndarray]:
     return out
 
 
-def _evaluator(one: Run, trials: Sequence[Trial]) -> Evaluate:
+def _evaluator(one: Run, subjects: Sequence[Subject]) -> Evaluate:
     """Rates at points (i, j), η = 2^i and μ = 1 − 2^−j, in batches of one size: one compiled program."""
 
     def evaluate(points: Sequence[Point]) -> np.ndarray:
@@ -82,7 +82,7 @@ def _evaluator(one: Run, trials: Sequence[Trial]) -> Evaluate:
             chunk = exponents[start : start + _LANES]
             padded = chunk[np.minimum(np.arange(_LANES), len(chunk) - 1)]  # the last one repeated
             result = sweep(
-                one, trials, damping=0.0, step_size=2 ** padded[:, 0], momentum=1 - 2 ** -padded[:, 1]
+                one, subjects, damping=0.0, step_size=2 ** padded[:, 0], momentum=1 - 2 ** -padded[:, 1]
             )
             steps = np.arange(result["error"].shape[-1]) * one.record_every
             rates = fitted_rate(steps, result["error"])

@@ -9,7 +9,7 @@ import numpy as np
 from ..problems import spectrum_llq
 from ..reproduce import Claim, Data, Panel, Size, Study, Tick
 from ._fits import fitted_rate, loglog_slope
-from ._sweep import Run, Trial, diverged, sweep
+from ._sweep import Run, Subject, diverged, sweep
 
 SIZES: dict[Size, dict[str, int]] = {
     "full": {"num_rows": 1000, "num_params": 100, "steps": 5000, "early": 1000, "runs": 5, "every": 5},
@@ -20,12 +20,12 @@ SPECTRA = {"decay": "power:2", "flat": "flat"}
 
 
 @cache
-def _trials(size: Size, seed: int, spectrum: str) -> list[Trial]:
+def _subjects(size: Size, seed: int, spectrum: str) -> list[Subject]:
     settings, out = SIZES[size], []
     for index in range(settings["runs"]):
         key_problem, key_run = jax.random.split(jax.random.fold_in(jax.random.key(seed), index))
         problem = spectrum_llq(key_problem, spectrum, settings["num_rows"], settings["num_params"])
-        out.append(Trial(problem, key_run))
+        out.append(Subject(problem, key_run))
     return out
 
 
@@ -53,7 +53,7 @@ def _errors(size: Size, seed: int, spectrum: str, k: int, tick: Tick) -> dict[st
     del tick
     settings = SIZES[size]
     one = Run("uniform", k, settings["steps"], settings["every"])
-    result = sweep(one, _trials(size, seed, spectrum), damping=0.0, step_size=np.ones(1))
+    result = sweep(one, _subjects(size, seed, spectrum), damping=0.0, step_size=np.ones(1))
     return {
         "step": np.arange(result["error"].shape[-1]) * settings["every"],
         "error": result["error"][0],

@@ -1,4 +1,9 @@
-"""One row per method: what every method must do."""
+"""One row per method: what every method must do.
+
+Nearly all of the time is compilation: shapes come from tracing alone, and the others share one compiled step.
+"""
+
+import functools
 
 import equinox as eqx
 import jax
@@ -6,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from steps import affine, take
 
 import snapgrad as sg
 
@@ -30,15 +36,6 @@ MANY_ROWS = ("auto-many", "levenberg-marquardt")
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
-def affine(residual, jacobian):
-    """A linearisation that is exact: the residual after a step is r − J · step."""
-    return sg.Linearisation(residual, jacobian, jax.tree_util.Partial(after_step, residual, jacobian))
-
-
-def after_step(residual, jacobian, step):
-    return residual - jacobian.mv(step)
-
-
 def each(change, batch):
     """The same batch with every linearisation of it replaced by `change(residual, jacobian)`."""
     return jax.tree.map(
@@ -48,28 +45,38 @@ def each(change, batch):
     )
 
 
-def setting(name, dtype=jnp.float64, k=None, seed=0):
+@functools.cache
+def setting(name, dtype=jnp.float64, k=None):
     """Pytree parameters, a linearisation (or a pair) and a state, for Spring one that has seen a step."""
     k = (30 if name in MANY_ROWS else 4) if k is None else k
-    keys = jax.random.split(jax.random.key(seed), 6)
+    rng = np.random.default_rng(0)
     params = {"w": jnp.ones((3, 2), dtype), "b": [jnp.zeros(3, dtype), jnp.ones((), dtype)]}
 
-    def lin(key):
-        rows = jax.tree.map(
-            lambda leaf: jax.random.normal(jax.random.fold_in(key, leaf.size), (k, *leaf.shape), dtype),
-            params,
-        )
-        return affine(jax.random.normal(key, (k,), dtype), sg.DenseJacobian(rows))
+    def normal(*shape):
+        return jnp.asarray(rng.normal(size=shape), dtype)
 
-    batch = (lin(keys[0]), lin(keys[1])) if name == "two-batch" else lin(keys[0])
+    def lin():
+        rows = jax.tree.map(lambda leaf: normal(k, *leaf.shape), params)
+        return affine(normal(k), sg.DenseJacobian(rows))
+
+    batch = (lin(), lin()) if name == "two-batch" else lin()
     state = METHODS[name]().init(params)
     if name == "spring":
-        state = jax.tree.map(lambda leaf: jax.random.normal(keys[2], leaf.shape, dtype), state)
+        state = jax.tree.map(lambda leaf: normal(*leaf.shape), state)
     return params, batch, state
 
 
+def ravel(tree):
+    """All leaves in one vector, in the order of `jax.flatten_util.ravel_pytree`."""
+    return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(tree)])
+
+
 def norm(tree):
-    return jnp.linalg.norm(jax.flatten_util.ravel_pytree(tree)[0])
+    return np.linalg.norm(ravel(tree))
+
+
+def all_zero(tree):
+    return not np.any(ravel(tree))
 
 
 def assert_trees_close(a, b, rtol=1e-12):
@@ -78,12 +85,13 @@ def assert_trees_close(a, b, rtol=1e-12):
         np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol)
 
 
-@every_method
+# `sg.Auto` is one of two others, by the number of rows.
+@pytest.mark.parametrize("name", [name for name in METHODS if not name.startswith("auto")])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("k", [1, 4, 30])  # 30 rows > 10 parameters
+@pytest.mark.parametrize("k", [1, 30])  # 30 rows > 10 parameters
 def test_shapes_and_dtypes(name, dtype, k):
     params, batch, state = setting(name, dtype, k)
-    direction, new_state = METHODS[name]().direction(batch, state)
+    direction, new_state = eqx.filter_eval_shape(METHODS[name]().direction, batch, state)
     assert jax.tree.structure(direction) == jax.tree.structure(params)
     for d, p in zip(jax.tree.leaves(direction), jax.tree.leaves(params), strict=True):
         assert (d.shape, d.dtype) == (p.shape, p.dtype)
@@ -100,10 +108,10 @@ def test_float32_agrees_with_float64(name):
         batch, state = jax.tree.map(
             lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, (batch, state)
         )
-        results.append(METHODS[name]().direction(batch, state)[0])
-    scale = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(results[1]))
+        results.append(take(METHODS[name](), batch, state)[0])
+    scale = np.abs(ravel(results[1])).max()
     assert_trees_close(
-        *[jax.tree.map(lambda x: x.astype(float) / scale, result) for result in results], rtol=2e-3
+        *[jax.tree.map(lambda x: np.asarray(x, float) / scale, result) for result in results], rtol=2e-3
     )
 
 
@@ -111,9 +119,7 @@ def test_float32_agrees_with_float64(name):
 def test_jit(name):
     _, batch, state = setting(name)
     method = METHODS[name]()
-    eager = method.direction(batch, state)
-    compiled = eqx.filter_jit(lambda m, b, s: m.direction(b, s))(method, batch, state)
-    assert_trees_close(eager, compiled, rtol=1e-10)
+    assert_trees_close(method.direction(batch, state), take(method, batch, state), rtol=1e-10)
 
 
 @every_method
@@ -122,19 +128,19 @@ def test_vmap_over_hyperparameters(name):
     lams, mus = jnp.array([0.0, 1e-8, 1e-2, 10.0]), jnp.array([0.0, 0.3, 0.9, 0.999])
     swept = jax.jit(jax.vmap(lambda lam, mu: METHODS[name](lam, mu).direction(batch, state)))(lams, mus)
     for i in range(4):
-        alone = METHODS[name](float(lams[i]), float(mus[i])).direction(batch, state)
-        assert_trees_close(jax.tree.map(lambda x: x[i], swept), alone, rtol=1e-9)
+        alone = take(METHODS[name](float(lams[i]), float(mus[i])), batch, state)
+        assert_trees_close(jax.tree.map(lambda x: np.asarray(x)[i], swept), alone, rtol=1e-9)
 
 
 @every_method
 def test_tree_structure_does_not_matter(name):
     params, batch, state = setting(name)
     method = METHODS[name]()
-    direction, _ = method.direction(batch, state)
+    direction, _ = take(method, batch, state)
     flat = each(lambda residual, jacobian: (residual, sg.DenseJacobian(jacobian.dense())), batch)
-    ravel = lambda tree: jax.flatten_util.ravel_pytree(tree)[0]  # noqa: E731
-    flat_state = sg.methods.SpringState(ravel(state)) if name == "spring" else method.init(ravel(params))
-    flat_direction, _ = method.direction(flat, flat_state)
+    vector = jnp.asarray(ravel(state if name == "spring" else params))
+    flat_state = sg.methods.SpringState(vector) if name == "spring" else method.init(vector)
+    flat_direction, _ = take(method, flat, flat_state)
     np.testing.assert_allclose(ravel(direction), flat_direction, rtol=1e-10, atol=1e-12)
 
 
@@ -143,13 +149,13 @@ def test_zero_residual_gives_zero_step(name):
     params, batch, _ = setting(name)
     batch = each(lambda residual, jacobian: (jnp.zeros_like(residual), jacobian), batch)
     method = METHODS[name]()
-    direction, state = method.direction(batch, method.init(params))
-    assert all(bool(jnp.all(x == 0)) for x in jax.tree.leaves(direction))
-    if name not in SELF_TUNING:
-        assert all(bool(jnp.all(x == 0)) for x in jax.tree.leaves(state))
+    direction, state = take(method, batch, method.init(params))
+    assert all_zero(direction)
+    if jax.tree.leaves(state):
+        assert name in SELF_TUNING or all_zero(state)
+        assert np.all(np.isfinite(ravel(state)))
     # Nothing can be lowered: a trial is refused, and its state stays finite.
     assert method.report(state).get("refused", 1) == 1
-    assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(state))
 
 
 @pytest.mark.parametrize("name", SELF_TUNING)
@@ -157,7 +163,7 @@ def test_a_self_tuning_step_lowers_the_loss(name):
     """On an exact model, with the numbers it reports: those of the step just taken."""
     params, batch, _ = setting(name)
     method = METHODS[name]()
-    step, state = method.direction(batch, method.init(params))
+    step, state = take(method, batch, method.init(params))
     assert norm(batch.residual_at(step)) < norm(batch.residual)
     report = method.report(state)
     assert report.get("refused", 0) == 0 and all(jnp.shape(value) == () for value in report.values())
@@ -178,13 +184,13 @@ def test_non_finite_input_leaves_state_untouched(name, bad, where):
         )
 
     method = METHODS[name]()
-    direction, new_state = method.direction(each(spoil, batch), state)
-    assert all(bool(jnp.all(x == 0)) for x in jax.tree.leaves(direction))
+    direction, new_state = take(method, each(spoil, batch), state)
+    assert all_zero(direction)
     if where == "jacobian" and name in ("auto-few", "adaptive-spring"):
         # A kernel that is not finite is a trial that failed: refused, with more damping for the next one.
         before, after = method.report(state), method.report(new_state)
         assert after["refused"] == 1 and after["damping"] > before["damping"]
-        assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(new_state))
+        assert np.all(np.isfinite(ravel(new_state)))
     else:
         assert_trees_close(new_state, state, rtol=0)
 
@@ -194,20 +200,25 @@ def test_optax(name):
     """In an ordinary optax loop, chained with clipping and a schedule, and counting refused steps."""
     params, batch, _ = setting(name)
     method = METHODS[name]()
-    schedule = optax.linear_schedule(0.5, 0.1, 4)
-    tx = optax.chain(sg.as_optax(method, schedule), optax.clip_by_global_norm(1e-3))
-    updates, state = tx.update(None, tx.init(params), params, linearisation=batch)
-    assert float(norm(updates)) <= 1e-3 * (1 + 1e-12)
-
     rate = 1.0 if name in SELF_TUNING else 0.5
-    tx = sg.as_optax(method, rate)
-    state = tx.init(params)
-    updates, state = jax.jit(tx.update)(params, state, params, linearisation=batch)
-    direction, _ = method.direction(batch, method.init(params))
-    assert_trees_close(updates, jax.tree.map(lambda d: -rate * d, direction), rtol=1e-10)
+    # The schedule starts at the rate, and the clipping comes after what is compared.
+    steps = sg.as_optax(method, optax.linear_schedule(rate, 0.1, 4))
+    tx = optax.chain(steps, _remember(), optax.clip_by_global_norm(1e-3))
+    update, state = jax.jit(tx.update), tx.init(params)
+    updates, state = update(params, state, params, linearisation=batch)
+    direction, _ = take(method, batch, method.init(params))
+    assert_trees_close(state[1], jax.tree.map(lambda d: -rate * d, direction), rtol=1e-10)
+    assert 0 < norm(updates) <= 1e-3 * (1 + 1e-12)
     assert jax.tree.structure(optax.apply_updates(params, updates)) == jax.tree.structure(params)
 
     bad = jax.tree.map(lambda x: x * jnp.nan, batch)
-    updates, state = tx.update(params, state, params, linearisation=bad)
-    assert float(norm(updates)) == 0
-    assert int(state.rejected) == 1
+    updates, state = update(params, state, params, linearisation=bad)
+    assert norm(updates) == 0
+    assert int(state[0].rejected) == 1
+
+
+def _remember():
+    """A transformation that changes nothing and whose state is the last update."""
+    return optax.GradientTransformation(
+        lambda params: optax.tree.zeros_like(params), lambda updates, state, params=None: (updates, updates)
+    )

@@ -57,7 +57,7 @@ test-newest:
 	$(VENV)-newest/bin/python -m pip list 2>/dev/null | grep -E "^jax"
 	$(VENV)-newest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal \
 		tests/structure tests/operators tests/methods/test_golden_steps.py tests/test_identities.py tests/methods/test_conformance.py \
-		tests/linalg/test_solve.py tests/training tests/test_pinn.py tests/sampling/test_squared_volume.py
+		tests/linalg/test_solve.py tests/training tests/pinn tests/sampling/test_squared_volume.py
 
 reproduce: $(STAMP)
 	$(BIN)/snapgrad reproduce --out $(OUT)

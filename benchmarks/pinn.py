@@ -7,7 +7,7 @@
 The first compares methods with the same network, points and time, and writes benchmarks/results/pinn.md.
 The second runs one problem with one method (`--method auto`) and appends each record to FILE, a line of
 JSON each, as it goes, so that a run that is cut off leaves its curve. `--problem` may be any name of
-`sg.pinn.NAMES`; 10-d and 100-d Poisson keep their 150 points a step. Compilation is not in the seconds.
+`sg.pinn.NAMES`; 10-d and 100-d Poisson keep their 150 points per step. Compilation is not in the seconds.
 The third prints a table and writes curves and picture to benchmarks/results/pinn_h200.
 """
 
@@ -86,7 +86,7 @@ def compare(seeds: int, budget: float, baseline_budget: float, methods: list[str
     lines = [
         f"# PINNs on CPU, float64, {time.strftime('%Y-%m-%d')}",
         "",
-        f"`benchmarks/pinn.py`, {os.cpu_count()} cores; same network and points a step for all. The default",
+        f"`benchmarks/pinn.py`, {os.cpu_count()} cores; same network and points per step. The default",
         "stops at 1e-7; baselines run for the seconds in the last column. Errors are relative L2.",
         "",
         "| problem | method | seeds | seconds to 1e-6, median (worst) | error, median (worst) | seconds |",
@@ -126,7 +126,7 @@ def collect(files: list[Path], out: Path) -> None:
         whole = {name: [record[name] for record in records] for name in names}
         runs.append({**about, "scale": scale, "curve": curve, "whole": whole})
     runs.sort(key=lambda run: (list(PUBLISHED).index(run["problem"]), run["method"], run["seed"]))
-    head = ("problem", "method", "points a step", "seed", "RMS error", "relative L2", "steps", "seconds")
+    head = ("problem", "method", "points per step", "seed", "RMS error", "relative L2", "steps", "seconds")
     lines = [f"| {' | '.join(head)} | published RMS | reached after |", "|---" * (len(head) + 2) + "|"]
     for run in runs:
         whole, goal = run.pop("whole"), PUBLISHED[run["problem"]]
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tol", type=float)
     numbers = lambda text: tuple(int(part) for part in text.split(","))  # noqa: E731
-    parser.add_argument("--points", type=numbers, help="points a step of each block, such as 20000,4000")
+    parser.add_argument("--points", type=numbers, help="points per step of each block, such as 20000,4000")
     parser.add_argument("--hidden", type=numbers, help="widths of the hidden layers")
     parser.add_argument("--record-every", type=int, default=25)
     parser.add_argument("--out", type=Path)

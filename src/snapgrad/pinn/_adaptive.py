@@ -17,8 +17,15 @@ from ._problem import PINN
 class ResidualAdaptive(AbstractSampler):
     """Points drawn in proportion to their residual, for solutions with fronts and layers.
 
-    Every `refresh_every` steps a pool of `oversample` times as many points is drawn; a point is kept with a
-    probability that grows like |r|^power / mean |r|^power + floor.
+    Every `refresh_every` steps a pool of `oversample` times as many points is drawn, and a point of it is
+    kept with a probability that grows like |r|^power / mean |r|^power + floor. A large `power` goes where the
+    residual is largest, a large `floor` keeps points everywhere.
+
+    ```python
+    problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
+    sampler = sg.pinn.ResidualAdaptive(problem, refresh_every=50)
+    solution = sg.pinn.solve(problem, jax.random.key(0), steps=2, sampler=sampler)
+    ```
     """
 
     problem: PINN

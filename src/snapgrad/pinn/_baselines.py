@@ -12,7 +12,7 @@ from ._sampling import Collocation
 
 
 class Setting(NamedTuple):
-    """Arguments of `sg.pinn.solve`."""
+    """What `sg.pinn.setting` returns: the arguments of `sg.pinn.solve` that make a method what it is."""
 
     method: AbstractMethod
     optimizer: Any
@@ -24,7 +24,7 @@ METHODS = ("auto", "spring", "sng", "engd", "engd-w", "adam", "lbfgs")
 
 
 def setting(name: str, problem: PINN) -> Setting:
-    """A method by name, with what it needs: `sg.pinn.solve(problem, key, **setting._asdict())`.
+    """A method by name, with the optimizer and the points that it needs: what to compare `sg.Auto` with.
 
     - `"auto"`: the default, `sg.Auto`.
     - `"spring"`: SPRING with published settings (λ = 1e-9, μ = 0.83, η = 0.06), fresh points.
@@ -33,6 +33,14 @@ def setting(name: str, problem: PINN) -> Setting:
     - `"engd-w"`: SNG with λ = 3e-12 by orthogonal factors, line search, fresh points.
     - `"adam"`: Adam at 1e-3, decaying to 1e-5 over 50,000 steps, fresh points.
     - `"lbfgs"`: L-BFGS with a memory of 50, line search, one set of points.
+
+    Raises `ValueError` for a name that is not in `sg.pinn.METHODS`.
+
+    ```python
+    problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
+    adam = sg.pinn.setting("adam", problem)
+    solution = sg.pinn.solve(problem, jax.random.key(0), steps=2, **adam._asdict())
+    ```
     """
     one_of("name", name, METHODS)
     fresh, fixed = Collocation(problem, 1), Collocation(problem, None)

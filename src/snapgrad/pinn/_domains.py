@@ -17,12 +17,27 @@ from ..linalg import random_subset
 
 
 class AbstractDomain(eqx.Module):
-    """A set of points with a uniform distribution."""
+    """A set of points with a uniform distribution, described as the image of a unit cube.
+
+    A domain of your own says how many coordinates its points have (`dim`), how many uniform numbers place one
+    (`unit_dim`), and where they place it (`place`):
+
+    ```python
+    class Triangle(sg.pinn.AbstractDomain):
+        dim: int = 2
+        unit_dim: int = 2
+
+        def place(self, unit):                  # fold the square along its diagonal
+            return jnp.where(unit.sum(axis=1, keepdims=True) > 1, 1 - unit, unit)
+
+    Triangle().spread(jax.random.key(0), 100)   # 100 evenly spread points, an array of shape (100, 2)
+    ```
+    """
 
     dim: eqx.AbstractVar[int]
-    """Coordinates of a point."""
+    """How many coordinates a point has."""
     unit_dim: eqx.AbstractVar[int]
-    """Uniform numbers that place a point."""
+    """How many uniform numbers place a point."""
 
     @abc.abstractmethod
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
@@ -41,7 +56,7 @@ class AbstractDomain(eqx.Module):
 
 @lru_cache(maxsize=32)
 def sobol(dim: int, count: int) -> Float[np.ndarray, "N q"]:
-    """The first points of a scrambled Sobol sequence, always the same ones, on `count` levels an axis.
+    """The first points of a scrambled Sobol sequence, always the same ones, on `count` levels per axis.
 
     Levels keep every axis evenly filled whatever the count, so that two points on the boundary of an
     interval are its two ends.
@@ -55,7 +70,17 @@ def sobol(dim: int, count: int) -> Float[np.ndarray, "N q"]:
 
 
 class Box(AbstractDomain):
-    """The box of points between `low` and `high`, one number for each coordinate."""
+    """The box of points between `low` and `high`, which hold one number for each coordinate.
+
+    Raises `ValueError` if the box is empty.
+
+    ```python
+    box = sg.pinn.Box([0, -1], [2, 1])
+    box.sample(jax.random.key(0), 100)          # 100 independent points, an array of shape (100, 2)
+    box.spread(jax.random.key(0), 100)          # the same, evenly spread
+    box.boundary()                              # its four sides
+    ```
+    """
 
     low: Float[Array, " d"]
     high: Float[Array, " d"]
@@ -93,7 +118,12 @@ class Box(AbstractDomain):
 
 
 class BoxBoundary(AbstractDomain):
-    """The faces of a box, each in proportion to its area."""
+    """The faces of a box, each visited in proportion to its area; `Box.boundary()` makes it.
+
+    ```python
+    sg.pinn.Box([0, 0], [1, 2]).boundary().sample(jax.random.key(0), 10)
+    ```
+    """
 
     box: Box
 
@@ -122,7 +152,12 @@ class BoxBoundary(AbstractDomain):
 
 
 class Sphere(AbstractDomain):
-    """The surface of a ball."""
+    """The surface of a ball, a circle in two dimensions; `Ball.boundary()` makes it.
+
+    ```python
+    sg.pinn.Sphere([0, 0, 0], radius=2).sample(jax.random.key(0), 10)
+    ```
+    """
 
     centre: Float[Array, " d"]
     radius: Float[Array, ""]
@@ -147,7 +182,14 @@ class Sphere(AbstractDomain):
 
 
 class Ball(AbstractDomain):
-    """The points within `radius` of `centre`."""
+    """The points within `radius` of `centre`, in any dimension.
+
+    ```python
+    disc = sg.pinn.Ball([0, 0], radius=1)
+    disc.sample(jax.random.key(0), 10)
+    disc.boundary()                             # the circle around it
+    ```
+    """
 
     surface: Sphere
 
@@ -175,7 +217,15 @@ class Ball(AbstractDomain):
 
 
 class SpaceTime(AbstractDomain):
-    """Times from `start` to `end` over a domain of space; time is the first coordinate."""
+    """All times from `start` to `end` at all points of a domain of space; time is the first coordinate.
+
+    ```python
+    domain = sg.pinn.SpaceTime(sg.pinn.Box([0], [1]), start=0, end=2)
+    domain.sample(jax.random.key(0), 10)        # rows (t, x)
+    domain.initial()                            # all of space at the start
+    domain.boundary()                           # the boundary of space at all times
+    ```
+    """
 
     space: AbstractDomain
     start: Float[Array, ""]
@@ -219,7 +269,10 @@ class SpaceTime(AbstractDomain):
 class Points(eqx.Module):
     """Points that you give: an array `[N, d]`, or a tree of arrays, whose rows a residual sees one by one.
 
+    Raises `ValueError` if the arrays differ in the length of their first axis.
+
     ```python
+    x, measured = np.linspace(0, 1, 20)[:, None], np.linspace(0, 1, 20) ** 2
     sg.pinn.Block("data", lambda u, row: u(row[0]) - row[1], sg.pinn.Points((x, measured)))
     ```
     """

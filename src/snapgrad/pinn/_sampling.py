@@ -14,15 +14,22 @@ from ._blocks import Block, draw_points
 
 
 class Collocation(AbstractSampler):
-    """Points drawn anew every so many steps.
+    """Points of all blocks, drawn anew every so many steps.
 
     **Arguments:**
 
-    - `blocks`: what to draw for: a `sg.pinn.PINN` or its blocks.
-    - `refresh_every`: 1 for fresh points at each step, None for one set throughout.
-    - `spread`: evenly spread (a shifted Sobol sequence) or independent uniform points.
-    - `warm_up`: keep points at first for a quarter of the steps so far only. A network far from the solution
-      can fit a few points in ways that are wrong everywhere else, and then stays there.
+    - `blocks`: what to draw points for: a `sg.pinn.PINN` or its blocks.
+    - `refresh_every`: how many steps use the same points: 1 for fresh points at each step, None for one set
+      throughout.
+    - `spread`: whether points are evenly spread (a shifted Sobol sequence) or independent and uniform.
+    - `warm_up`: whether to keep points for at most a quarter of the steps taken so far. A network far from
+      the solution can fit a few points in ways that are wrong everywhere else, and then stays there.
+
+    ```python
+    problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
+    sampler = sg.pinn.Collocation(problem, refresh_every=10)
+    solution = sg.pinn.solve(problem, jax.random.key(0), steps=2, sampler=sampler)
+    ```
     """
 
     blocks: tuple[Block, ...]

@@ -21,7 +21,7 @@ class Solution(Result):
       `seconds`, the problem's metrics, and what the method reports of itself.
 
     ```python
-    problem = sg.pinn.zoo("poisson-2d")
+    problem = sg.pinn.zoo("poisson-2d", hidden=(4,), points=(20, 8))
     solution = sg.pinn.solve(problem, jax.random.key(0), steps=2)
     solution(jnp.zeros((5, 7, 2))).shape          # (5, 7)
     ```
@@ -59,9 +59,9 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
     finite.
 
     ```python
-    problem = sg.pinn.zoo("poisson-2d")
+    problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
     solution = sg.pinn.solve(problem, jax.random.key(0), steps=2)
-    solution.history["relative_l2"][-1]
+    solution.history["relative_l2"][-1], solution(jnp.array([0.5]))
     ```
     """
     if not isinstance(problem, PINN):

@@ -43,7 +43,14 @@ def zoo(name: str, *, hidden: Sequence[int] | None = None, points: Sequence[int]
 
     - `name`: one of `sg.pinn.NAMES`.
     - `hidden`: widths of the hidden layers.
-    - `points`: points a step for each block.
+    - `points`: points per step for each block.
+
+    Raises `ValueError` for a name it does not know or another number of blocks.
+
+    ```python
+    problem = sg.pinn.zoo("heat-1d", hidden=(16,), points=(150, 20, 20))
+    print(sg.pinn.advice(problem))
+    ```
     """
     if name not in ZOO:
         raise ValueError(f"`name` must be one of {', '.join(NAMES)}; got {name!r}.")

@@ -1,0 +1,35 @@
+"""Every public name of `sg.pinn` has an example that runs as printed; so does the tutorial."""
+
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import snapgrad as sg
+from snapgrad import pinn
+
+NAMES = [name for name, value in vars(pinn).items() if inspect.isclass(value) or inspect.isfunction(value)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples(name):
+    blocks = re.findall(
+        r"```python\n(.*?)```", inspect.cleandoc(getattr(pinn, name).__doc__), flags=re.DOTALL
+    )
+    assert blocks
+    for block in blocks:
+        exec(compile(block, name, "exec"), {"sg": sg, "jax": jax, "jnp": jnp, "np": np, "eqx": eqx})
+
+
+def test_tutorial_runs():
+    path = Path(__file__).parents[2] / "tutorials" / "pinn.py"
+    spec = importlib.util.spec_from_file_location("pinn_tutorial", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.main(steps=100).history["relative_l2"][-1] < 1e-3

@@ -113,6 +113,7 @@ pinn.solve(problem, jax.random.key(0), steps=40, record_every=10, checkpoint=sys
 """
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_to_the_same_bytes(line, undisturbed, tmp_path):
     """Another process is killed by the system; this one goes on from what it had stored."""
     path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])  # the settings of these tests

@@ -23,8 +23,7 @@ class ResidualAdaptive(AbstractSampler):
 
     ```python
     problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
-    sampler = sg.pinn.ResidualAdaptive(problem, refresh_every=50)
-    solution = sg.pinn.solve(problem, jax.random.key(0), steps=2, sampler=sampler)
+    sampler = sg.pinn.ResidualAdaptive(problem, refresh_every=50)  # for sg.pinn.solve(..., sampler=sampler)
     ```
     """
 

@@ -27,8 +27,9 @@ class Collocation(AbstractSampler):
 
     ```python
     problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
-    sampler = sg.pinn.Collocation(problem, refresh_every=10)
-    solution = sg.pinn.solve(problem, jax.random.key(0), steps=2, sampler=sampler)
+    sampler = sg.pinn.Collocation(problem, refresh_every=10)      # for sg.pinn.solve(..., sampler=sampler)
+    points, age, step = sampler.init(jax.random.key(0))
+    points["interior"].shape                                      # (10, 1)
     ```
     """
 

@@ -1,5 +1,6 @@
 """Elementary symmetric polynomials against 60-digit arithmetic, closed forms and identities."""
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -75,7 +76,7 @@ def test_hard_spectra(name):
         assert abs(float(sg.linalg.log_esp(q, k)) - log_p) < 1e-14 * max(1, abs(log_p))
 
 
-@pytest.mark.parametrize("k", [1, 2, 5, 30, 200])
+@pytest.mark.parametrize("k", [1, 5, 200])
 def test_multiplicity_is_repetition(k):
     rng = np.random.default_rng(2)
     q, multiplicity = rng.exponential(size=7), np.array([1, 300, 0, 2, 5, 1, 1])
@@ -91,15 +92,19 @@ def test_multiplicity_is_repetition(k):
 
 
 def test_large_plateau_against_high_precision():
-    """m = 1e5 with all but 40 eigenvalues equal to λ: p_k as a sum over how many come from the plateau."""
-    k, m, lam = 1000, 100_000, 1e-3
+    """m = 20,000 with all but 40 eigenvalues equal to λ: p_k as a sum over how many come from the plateau."""
+    k, m, lam = 1000, 20_000, 1e-3
     top = 1.0 / np.arange(1, 41) ** 2 + lam
     q, multiplicity = np.append(top, lam), np.append(np.ones(40), m - 40)
     with mpmath.workdps(60):
         exact_lam = mpmath.mpf(lam)
 
+        @functools.cache
+        def plateau(size, r):
+            return mpmath.binomial(size, r) * exact_lam**r
+
         def p(r, size, e):
-            return sum(e[a] * mpmath.binomial(size, r - a) * exact_lam ** (r - a) for a in range(len(e)))
+            return sum(e[a] * plateau(size, r - a) for a in range(len(e)))
 
         def prefix(values):
             e = [mpmath.mpf(1)]
@@ -122,7 +127,7 @@ def test_large_plateau_against_high_precision():
 
 
 def test_many_eigenvalues_sum_to_k():
-    q = 1.0 / np.arange(1, 100_001) ** 2
+    q = 1.0 / np.arange(1, 20_001) ** 2
     ratios = sg.linalg.esp_ratios(q, 1000)
     assert abs(float(jnp.sum(jnp.asarray(q) * ratios)) / 1000 - 1) < 1e-12
     assert bool(jnp.all(ratios > 0)) and bool(jnp.all(jnp.diff(ratios) >= 0))

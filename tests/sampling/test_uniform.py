@@ -3,6 +3,7 @@
 import math
 from itertools import combinations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,7 @@ import snapgrad as sg
 from snapgrad import linalg
 
 
-@pytest.mark.parametrize(("m", "k"), [(6, 1), (6, 3), (7, 6), (5, 5), (200, 2), (3, 3)])
+@pytest.mark.parametrize(("m", "k"), [(6, 1), (6, 3), (7, 6), (5, 5), (40, 2), (3, 3)])
 def test_uniform_subsets(m, k):
     """Every subset equally often (χ²), no row twice."""
     count = 60 * math.comb(m, k)
@@ -66,21 +67,25 @@ SKETCHES = [linalg.GaussianSketch(6), linalg.SparseSignSketch(6, nonzeros=3), li
 @pytest.mark.parametrize("sketch", SKETCHES, ids=lambda s: type(s).__name__)
 def test_sketches_preserve_norms_on_average(sketch):
     """E[ΩᵀΩ] = I, and apply = the matrix applied."""
-    A = jax.random.normal(jax.random.key(0), (11, 4))
-    b = jnp.arange(11.0)
-    keys = jax.random.split(jax.random.key(1), 4000)
+    A, b = jnp.asarray(np.random.default_rng(0).normal(size=(11, 4))), jnp.arange(11.0)
+    keys = jax.random.split(jax.random.key(1), 2000)
     omegas = np.asarray(jax.jit(jax.vmap(lambda key: sketch.matrix(key, 11)))(keys))
     moments = omegas.transpose(0, 2, 1) @ omegas
     error = moments.std(0) / np.sqrt(len(keys))
     assert np.all(np.abs(moments.mean(0) - np.eye(11)) <= 5 * error + 1e-12)
-    A_s, b_s = sketch.apply(keys[0], A, b)
-    np.testing.assert_allclose(A_s, omegas[0] @ A, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(b_s, omegas[0] @ b, rtol=1e-12, atol=1e-14)
+    A_s, b_s = eqx.filter_jit(sketch.apply)(keys[0], A, b)
+    np.testing.assert_allclose(A_s, omegas[0] @ np.asarray(A), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(b_s, omegas[0] @ np.arange(11.0), rtol=1e-12, atol=1e-14)
 
 
 def test_sparse_sign_and_hadamard_structure():
-    omega = linalg.SparseSignSketch(6, nonzeros=3).matrix(jax.random.key(0), 50)
+    omega = np.asarray(matrix(linalg.SparseSignSketch(6, nonzeros=3), 50))
     assert np.all(np.count_nonzero(omega, axis=0) == 3)
-    np.testing.assert_allclose(jnp.sum(omega**2, axis=0), np.ones(50))
-    full = linalg.HadamardSketch(16).matrix(jax.random.key(0), 16)
-    np.testing.assert_allclose(full @ full.T, jnp.eye(16), atol=1e-14)
+    np.testing.assert_allclose(np.sum(omega**2, axis=0), np.ones(50))
+    full = np.asarray(matrix(linalg.HadamardSketch(16), 16))
+    np.testing.assert_allclose(full @ full.T, np.eye(16), atol=1e-14)
+
+
+@eqx.filter_jit
+def matrix(sketch, num_rows):
+    return sketch.matrix(jax.random.key(0), num_rows)

@@ -1,5 +1,6 @@
 """The problems are what the paper says they are."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,13 +19,18 @@ PROBLEMS = {
 }
 
 
+@eqx.filter_jit
+def gradient_of_loss(problem, params):
+    return jax.grad(problem.loss)(params)
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_llq(name, noise):
     """The solution is a stationary point; consistent exactly when there is no noise."""
     problem = PROBLEMS[name](noise=noise)
     J, theta = problem.jacobian, problem.solution
-    gradient = jax.grad(problem.loss)(theta)
+    gradient = np.asarray(gradient_of_loss(problem, theta))
     np.testing.assert_allclose(gradient, np.zeros(12), atol=1e-10 * float(jnp.linalg.norm(problem.rhs)))
     lin = problem.linearise(theta, jnp.arange(60))
     np.testing.assert_allclose(J.T @ lin.residual, gradient, atol=1e-12)
@@ -41,58 +47,68 @@ def test_llq(name, noise):
 def test_spectra_and_norms():
     for name, values in {"power:2": 1 / np.arange(1, 13) ** 2, "flat": np.ones(12)}.items():
         J = PROBLEMS[name]().jacobian
-        np.testing.assert_allclose(jnp.linalg.svd(J, compute_uv=False), values, rtol=1e-10)
+        np.testing.assert_allclose(np.linalg.svd(J, compute_uv=False), values, rtol=1e-10)
     for name in ("gaussian", "inflated"):
-        np.testing.assert_allclose(jnp.linalg.norm(PROBLEMS[name]().jacobian, 2), 1, rtol=1e-12)
-    norms = jnp.linalg.norm(PROBLEMS["inflated"]().jacobian, axis=1)
+        np.testing.assert_allclose(np.linalg.norm(PROBLEMS[name]().jacobian, 2), 1, rtol=1e-12)
+    norms = np.linalg.norm(PROBLEMS["inflated"]().jacobian, axis=1)
     assert norms[0] > 30 * norms[1:].max()
-    wishart = jnp.linalg.eigvalsh(PROBLEMS["gaussian"]().hessian)
+    wishart = np.linalg.eigvalsh(PROBLEMS["gaussian"]().hessian)
     np.testing.assert_allclose(wishart[-1], 1, rtol=1e-12)
     assert wishart[0] > 0
-    linear = jnp.linalg.eigvalsh(PROBLEMS["power:1-linear"]().hessian)
+    linear = np.linalg.eigvalsh(PROBLEMS["power:1-linear"]().hessian)
     expected = 1 / (1 + np.arange(60) * 99 / 59)
     np.testing.assert_allclose(linear[::-1], expected, rtol=1e-10)
     assert PROBLEMS["least-squares"]().hessian is None
 
 
 def test_rank_deficient_solution_is_in_the_row_space():
-    J = jax.random.normal(KEY, (10, 3)) @ jax.random.normal(KEY, (3, 6))
+    rng = np.random.default_rng(0)
+    J = rng.normal(size=(10, 3)) @ rng.normal(size=(3, 6))
     for problem in (
         sg.problems.LeastQuadratics(J, solution=jnp.ones(6)),
         sg.problems.LeastQuadratics(J, jnp.diag(jnp.arange(1.0, 11.0)), rhs=jnp.ones(10)),
     ):
         theta = problem.solution
         np.testing.assert_allclose(np.linalg.pinv(J) @ (J @ theta), theta, atol=1e-10)
-        np.testing.assert_allclose(jax.grad(problem.loss)(theta), np.zeros(6), atol=1e-9)
+        np.testing.assert_allclose(gradient_of_loss(problem, theta), np.zeros(6), atol=1e-9)
 
 
 class TestPoisson:
     def test_parameter_counts(self):
         for first_bias, count in ((True, 7851), (False, 7801)):
             problem = sg.problems.DiscretePoisson(first_bias=first_bias)
-            params = problem.init(KEY)
+            params = jax.eval_shape(problem.init, KEY)
             assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
-            lin = problem.linearise(params, jnp.array([0, 99]))
-            assert lin.jacobian.shape == (2, count) and bool(jnp.all(jnp.isfinite(lin.residual)))
+            lin = eqx.filter_eval_shape(problem.linearise, params, jnp.array([0, 99]))
+            assert lin.jacobian.shape == (2, count)
 
-    def test_residual_is_the_function_space_gradient(self):
-        problem = sg.problems.DiscretePoisson(num_rows=20, width=8)
-        params = problem.init(KEY)
-        lin = problem.linearise(params, jnp.arange(20))
-        gradient = jax.grad(problem.loss)(params)
-        for ours, theirs in zip(
-            jax.tree.leaves(lin.jacobian.rmv(lin.residual)), jax.tree.leaves(gradient), strict=True
-        ):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+    @pytest.mark.parametrize("first_bias", [True, False])
+    def test_residual_is_the_function_space_gradient(self, first_bias):
+        problem = sg.problems.DiscretePoisson(num_rows=12, width=3, first_bias=first_bias)
+
+        @jax.jit
+        def both(key):
+            params = problem.init(key)
+            lin = problem.linearise(params, jnp.arange(12))
+            return lin.jacobian.rmv(lin.residual), jax.grad(problem.loss)(params)
+
+        ours, theirs = map(jax.tree.leaves, both(KEY))
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
     def test_laplacian_norm(self):
         problem = sg.problems.DiscretePoisson()
-        H = jax.vmap(lambda e: problem._laplacian(lambda i: e[i], jnp.arange(100)))(jnp.eye(100))
-        np.testing.assert_allclose(jnp.linalg.eigvalsh(H)[-1], 1013.21183642338, rtol=1e-12)
+        apply = jax.jit(jax.vmap(lambda e: problem._laplacian(lambda i: e[i], jnp.arange(100))))
+        H = np.asarray(apply(jnp.eye(100)))
+        np.testing.assert_allclose(np.linalg.eigvalsh(H)[-1], 1013.21183642338, rtol=1e-12)
 
     def test_constants_do_not_count_as_error(self):
-        problem = sg.problems.DiscretePoisson(num_rows=20, width=8)
-        params = problem.init(KEY)
-        shifted = [*params[:-1], {**params[-1], "b": params[-1]["b"] + 3.0}]
-        one, two = (problem.metrics(p)["relative_error"] for p in (params, shifted))
-        np.testing.assert_allclose(one, two, rtol=1e-12)
+        problem = sg.problems.DiscretePoisson(num_rows=12, width=3)
+
+        @jax.jit
+        def errors(key):
+            params = problem.init(key)
+            shifted = [*params[:-1], {**params[-1], "b": params[-1]["b"] + 3.0}]
+            return [problem.metrics(p)["relative_error"] for p in (params, shifted)]
+
+        np.testing.assert_allclose(*errors(KEY), rtol=1e-12)

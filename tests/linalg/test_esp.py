@@ -134,7 +134,7 @@ def test_many_eigenvalues_sum_to_k():
 
 
 def test_flat_closed_form():
-    for m, k in [(5, 5), (100, 7), (3000, 1500)]:
+    for m, k in [(60, 60), (60, 10), (3000, 1500)]:
         np.testing.assert_allclose(sg.linalg.esp_ratios(np.full(m, 2.0), k), k / (2 * m), rtol=1e-13)
         log_binomial = math.lgamma(m + 1) - math.lgamma(k + 1) - math.lgamma(m - k + 1)
         np.testing.assert_allclose(
@@ -167,11 +167,11 @@ def test_derivative_is_the_ratio():
 
 
 def test_jit_and_vmap():
-    q = jnp.asarray(np.random.default_rng(3).exponential(size=(4, 30)))
-    batched = jax.jit(jax.vmap(lambda q: (sg.linalg.log_esp(q, 6), sg.linalg.esp_ratios(q, 6))))(q)
+    q = jnp.asarray(np.random.default_rng(3).exponential(size=(4, 60)))
+    batched = jax.jit(jax.vmap(lambda q: (sg.linalg.log_esp(q, 10), sg.linalg.esp_ratios(q, 10))))(q)
     for i in range(4):
-        np.testing.assert_allclose(batched[0][i], sg.linalg.log_esp(q[i], 6), rtol=1e-14)
-        np.testing.assert_allclose(batched[1][i], sg.linalg.esp_ratios(q[i], 6), rtol=1e-14)
+        np.testing.assert_allclose(batched[0][i], sg.linalg.log_esp(q[i], 10), rtol=1e-14)
+        np.testing.assert_allclose(batched[1][i], sg.linalg.esp_ratios(q[i], 10), rtol=1e-14)
 
 
 def test_float32():
@@ -187,7 +187,7 @@ def test_table_of_suffixes():
     assert table.shape == (4, 6)
     for r in range(4):
         for start in range(6):
-            value = -np.inf if r > 5 - start else float(sg.linalg.log_esp(np.append(q[start:], 0.0), r))
+            value = -np.inf if r > 5 - start else float(sg.linalg.log_esp([*q[start:], *np.zeros(start)], r))
             np.testing.assert_allclose(table[r, start], value, rtol=1e-13, atol=1e-14)
 
 

@@ -151,7 +151,7 @@ def test_jit_and_vmap():
 DAMPING = 0.3
 
 
-def tail(sketch, steps=16_000):
+def tail(sketch, steps=8_000):
     """The mean of four tails."""
     A, b, _ = system(noise=1.0)
     args = {"damping": DAMPING, "steps": steps, "tail_averaging": True, "check_every": 1000}

@@ -14,7 +14,7 @@ import snapgrad as sg
 from snapgrad import linalg
 
 
-@pytest.mark.parametrize(("m", "k"), [(6, 1), (6, 3), (7, 6), (5, 5), (40, 2), (3, 3)])
+@pytest.mark.parametrize(("m", "k"), [(6, 1), (6, 3), (7, 6), (5, 5), (40, 2)])
 def test_uniform_subsets(m, k):
     """Every subset equally often (χ²), no row twice."""
     count = 60 * math.comb(m, k)

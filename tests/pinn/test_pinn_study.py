@@ -19,8 +19,8 @@ def test_the_list_shows_equation_and_setting_of_every_problem():
 
 
 def test_study_writes_and_resumes(tmp_path, monkeypatch):
-    size = {"hidden": (6,), "points": (20, 2), "out": tmp_path}
-    small = partial(pinn.zoo, hidden=(6,), points=(20, 2))
+    size = {"hidden": (8,), "points": (30, 2), "out": tmp_path}
+    small = partial(pinn.zoo, hidden=(8,), points=(30, 2))
     with monkeypatch.context() as patch:
         patch.setattr(study.pinn, "zoo", lambda name, **sizes: small(name))
         args = ["pinn", "poisson-1d", "--steps", "25", "--out", str(tmp_path)]

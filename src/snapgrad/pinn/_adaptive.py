@@ -22,7 +22,7 @@ class ResidualAdaptive(AbstractSampler):
     residual is largest, a large `floor` keeps points everywhere.
 
     ```python
-    problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
+    problem = sg.pinn.zoo("poisson-1d", hidden=(8,), points=(30, 2))
     sampler = sg.pinn.ResidualAdaptive(problem, refresh_every=50)  # for sg.pinn.solve(..., sampler=sampler)
     ```
     """

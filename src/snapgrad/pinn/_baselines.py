@@ -37,7 +37,7 @@ def setting(name: str, problem: PINN) -> Setting:
     Raises `ValueError` for a name that is not in `sg.pinn.METHODS`.
 
     ```python
-    problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
+    problem = sg.pinn.zoo("poisson-1d", hidden=(8,), points=(30, 2))
     adam = sg.pinn.setting("adam", problem)
     solution = sg.pinn.solve(problem, jax.random.key(0), steps=2, **adam._asdict())
     ```

@@ -26,10 +26,10 @@ class Collocation(AbstractSampler):
       the solution can fit a few points in ways that are wrong everywhere else, and then stays there.
 
     ```python
-    problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
+    problem = sg.pinn.zoo("poisson-1d", hidden=(8,), points=(30, 2))
     sampler = sg.pinn.Collocation(problem, refresh_every=10)      # for sg.pinn.solve(..., sampler=sampler)
     points, age, step = sampler.init(jax.random.key(0))
-    points["interior"].shape                                      # (10, 1)
+    points["interior"].shape                                      # (30, 1)
     ```
     """
 

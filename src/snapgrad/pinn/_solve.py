@@ -21,9 +21,9 @@ class Solution(Result):
       `seconds`, the problem's metrics, and what the method reports of itself.
 
     ```python
-    problem = sg.pinn.zoo("poisson-2d", hidden=(4,), points=(20, 8))
+    problem = sg.pinn.zoo("poisson-1d", hidden=(8,), points=(30, 2))
     solution = sg.pinn.solve(problem, jax.random.key(0), steps=2)
-    solution(jnp.zeros((5, 7, 2))).shape          # (5, 7)
+    solution(jnp.zeros((5, 7, 1))).shape          # (5, 7)
     ```
     """
 
@@ -59,7 +59,7 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
     finite.
 
     ```python
-    problem = sg.pinn.zoo("poisson-1d", hidden=(4,), points=(10, 2))
+    problem = sg.pinn.zoo("poisson-1d", hidden=(8,), points=(30, 2))
     solution = sg.pinn.solve(problem, jax.random.key(0), steps=2)
     solution.history["relative_l2"][-1], solution(jnp.array([0.5]))
     ```

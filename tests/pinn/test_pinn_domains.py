@@ -74,3 +74,16 @@ def test_spread_points_integrate_better():
         for how in ("sample", "spread")
     }
     assert errors["spread"] < errors["sample"] / 5
+
+
+def test_errors_name_the_argument():
+    with pytest.raises(ValueError, match="`high` must have 2 entries"):
+        pinn.Box([0, 0], [1])
+    with pytest.raises(ValueError, match="`end` must not be before `start`"):
+        pinn.SpaceTime(pinn.Box(0, 1), 1, 0)
+    with pytest.raises(TypeError, match="`space` must have a boundary"):
+        pinn.SpaceTime(pinn.Sphere([0, 0]), 0, 1).boundary()
+    with pytest.raises(ValueError, match="`rows` must hold at least one array"):
+        pinn.Points(())
+    with pytest.raises(ValueError, match="`rows` must share the length"):
+        pinn.Points((np.zeros((3, 2)), np.zeros(4)))

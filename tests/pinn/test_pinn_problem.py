@@ -89,7 +89,8 @@ def test_points_are_kept_longer_and_longer():
 
 def test_adaptive_points_go_where_the_residual_is():
     peak = pinn.Block("interior", lambda u, x: u(x) * 0 + jnp.exp(-100 * (x[0] - 0.5) ** 2), BOX, 200)
-    problem = pinn.PINN(pinn.MLP([2, 3, 1]), [peak])
+    data = pinn.Block("data", lambda u, x: u(x), pinn.Points(np.eye(3, 2)))
+    problem = pinn.PINN(pinn.MLP([2, 3, 1]), [peak, data])
     sampler = pinn.ResidualAdaptive(problem, refresh_every=1, floor=0.1)
     params = problem.init(KEY)
     draw = jax.jit(lambda state: sampler.draw(KEY, state, lambda b: problem.linearise(params, b)))
@@ -97,7 +98,7 @@ def test_adaptive_points_go_where_the_residual_is():
     near = lambda b: float(jnp.mean(jnp.abs(b["interior"][:, 0] - 0.5) < 0.1))  # noqa: E731
     assert 0.1 < near(batch) < 0.3
     batch, _ = draw(state)
-    assert near(batch) > 0.5
+    assert near(batch) > 0.5 and bool(jnp.all(batch["data"] == np.eye(3, 2)))
     assert jnp.unique(batch["interior"], axis=0).shape[0] == 200
 
 

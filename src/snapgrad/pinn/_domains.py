@@ -100,12 +100,12 @@ class Box(AbstractDomain):
 
     @property
     def dim(self) -> int:
-        """Coordinates of a point."""
+        """How many coordinates a point has."""
         return self.low.shape[0]
 
     @property
     def unit_dim(self) -> int:
-        """One number a coordinate."""
+        """One number for each coordinate."""
         return self.dim
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
@@ -132,12 +132,12 @@ class BoxBoundary(AbstractDomain):
 
     @property
     def dim(self) -> int:
-        """Coordinates of a point."""
+        """How many coordinates a point has."""
         return self.box.dim
 
     @property
     def unit_dim(self) -> int:
-        """One number chooses the face."""
+        """One number for each coordinate, and one that chooses the face."""
         return self.box.dim + 1
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
@@ -168,12 +168,12 @@ class Sphere(AbstractDomain):
 
     @property
     def dim(self) -> int:
-        """Coordinates of a point."""
+        """How many coordinates a point has."""
         return self.centre.shape[0]
 
     @property
     def unit_dim(self) -> int:
-        """One normal number a coordinate."""
+        """One number for each coordinate, which becomes a normal one."""
         return self.dim
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
@@ -198,12 +198,12 @@ class Ball(AbstractDomain):
 
     @property
     def dim(self) -> int:
-        """Coordinates of a point."""
+        """How many coordinates a point has."""
         return self.surface.dim
 
     @property
     def unit_dim(self) -> int:
-        """One number for the distance from the centre."""
+        """One number for each coordinate, and one for the distance from the centre."""
         return self.dim + 1
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
@@ -242,12 +242,12 @@ class SpaceTime(AbstractDomain):
 
     @property
     def dim(self) -> int:
-        """Coordinates of a point."""
+        """How many coordinates a point has."""
         return self.space.dim + 1
 
     @property
     def unit_dim(self) -> int:
-        """One number for time."""
+        """Those of space, and one for time."""
         return self.space.unit_dim + 1
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:

@@ -1,8 +1,9 @@
 """The forward Laplacian: value, gradient and Laplacian of a function in one forward pass.
 
 Every intermediate carries `(v, ∂v, Δv)`: its value, its q directional derivatives and the sum of its second
-derivatives. A linear map acts on all q + 2 of them alike, so that a weight matrix sees q + 2 vectors a point
-and a row of the Jacobian is q + 2 outer products. Nested automatic differentiation has about twice as many.
+derivatives. A linear map acts on all q + 2 of them alike, so that a weight matrix sees q + 2 vectors for each
+point and a row of the Jacobian is q + 2 outer products. Nested automatic differentiation has about twice as
+many.
 """
 
 from collections.abc import Callable, Sequence

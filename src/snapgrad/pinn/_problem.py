@@ -125,7 +125,7 @@ class PINN(AbstractProblem):
         return draw_points(self.blocks, key, spread)
 
     def counts(self, params: Params) -> tuple[int, int]:
-        """Rows of a step and number of parameters."""
+        """How many rows a step has, and how many parameters there are."""
         key = jax.random.key(0)
         shapes = jax.eval_shape(lambda params, key: self.residuals(params, self.draw(key)), params, key)
         rows = sum(leaf.size for leaf in jax.tree.leaves(shapes))

@@ -111,5 +111,15 @@ def jit(fn: Callable) -> Callable:
 
 
 def shard_map(fn: Callable, mesh: Any, in_specs: Any, out_specs: Any) -> Callable:
-    """`jax.shard_map` without the check that replicated outputs are: collectives here are explicit."""
-    return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    """`jax.shard_map` without the check that replicated outputs are: collectives here are explicit.
+
+    Another library may have set a mesh of its own for the whole process, as NetKet does; ours goes before it.
+    """
+    mapped = jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+    @wraps(fn)
+    def call(*args: Any) -> Any:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return mapped(*args)
+
+    return call

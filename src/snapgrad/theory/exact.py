@@ -40,6 +40,11 @@ class Constants(NamedTuple):
     - `preconditioner`: W̃ = (JᵀJ)^{-1/2} P̄ (JᵀJ)^{-1/2}.
     - `second_moment`: X = E[I_Sᵀ (J_S^{+(λ)})ᵀ W̃⁺ J_S^{+(λ)} I_S].
     - `alpha`: λ⁺_min(P̄); `beta`: ‖P̄^{-1/2} E[P P̄⁺ P] P̄^{-1/2}‖; `gamma`: ‖X‖.
+
+    ```python
+    c = sg.theory.exact.constants(np.eye(3), sample_size=2)
+    c.alpha, c.subsets.shape                                   # 2/3, (3, 2)
+    ```
     """
 
     subsets: Int[Array, "N k"]

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -46,15 +45,16 @@ def snapgrad(*args: str, cwd: Path) -> Said:
 
 
 NEEDS_NETKET = pytest.mark.skipif(find_spec("netket") is None, reason="NetKet is not installed")
-COMMAND = [sys.executable, "-m", "snapgrad.cli"]
-# Compiling is most of what a quick figure takes.
-ENVIRONMENT = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
 def in_a_process(*args: str, cwd: Path) -> subprocess.Popen:
-    """The command as a user starts it."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen([*COMMAND, *args], cwd=cwd, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True)
+    """The command as a user starts it, with a Ctrl-C that works even where the tests run in the background."""
+    code = (
+        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "runpy.run_module('snapgrad.cli', run_name='__main__', alter_sys=True)"
+    )
+    command, pipe = [sys.executable, "-c", code, *args], subprocess.PIPE
+    return subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
 
 
 def ended(process: subprocess.Popen) -> Said:

@@ -48,7 +48,7 @@ NEEDS_NETKET = pytest.mark.skipif(find_spec("netket") is None, reason="NetKet is
 
 
 def in_a_process(*args: str, cwd: Path) -> subprocess.Popen:
-    """The command as a user starts it, with a Ctrl-C that works even where the tests run in the background."""
+    """The command as a user starts it; Ctrl-C works even where the tests run in the background."""
     code = (
         "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "runpy.run_module('snapgrad.cli', run_name='__main__', alter_sys=True)"

@@ -33,7 +33,7 @@ def _claims(data: Data) -> list[Claim]:
             "… on almost every problem",
             float(np.mean(gaps > 0)),
             low=0.8,
-            detail="share of runs; seeds gave 15 of 15",
+            detail="share of runs",
         ),
         Claim(
             "Two batches make no progress at any λ or η: their smallest relative error",

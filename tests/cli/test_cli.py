@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -251,3 +252,16 @@ def test_a_claim_that_fails_is_named_and_sets_the_exit_code(finished, tmp_path, 
     result = snapgrad(*QUICK, "out", cwd=tmp_path)
     assert result.returncode == 1
     assert "claim failed in superlinear" in result.stdout
+
+
+def test_factorisations_keep_to_one_thread():
+    """OpenBLAS has started when the command begins: it must be told, not only the environment."""
+    code = (
+        "from threadpoolctl import threadpool_info\n"
+        "from snapgrad.reproduce import settle_environment\n"
+        "settle_environment()\n"
+        "found = [lib['num_threads'] for lib in threadpool_info() if lib['user_api'] == 'blas']\n"
+        "assert found and set(found) == {1}, found"
+    )
+    plain = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
+    subprocess.run([sys.executable, "-c", code], env=plain, check=True)

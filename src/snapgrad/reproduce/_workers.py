@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from threadpoolctl import threadpool_limits
+
 from ._store import ResultsError, save_panel
 from ._study import Size, Study
 
@@ -39,13 +41,15 @@ class Event(NamedTuple):
 
 
 def settle_environment() -> None:
-    """Thread counts for processes started from here on.
+    """Thread counts for this process and those started from here on.
 
-    OpenBLAS spreads small factorisations over busy cores to no good. jaxlib waits for batched LAPACK calls
-    inside the thread pool that runs them, so two at once on two threads wait for ever; four keep one free.
+    OpenBLAS spreads small factorisations over busy cores to no good; it has read the environment before any
+    line of ours runs, so it is told directly as well. jaxlib waits for batched LAPACK calls inside the thread
+    pool that runs them, so two at once on two threads wait for ever; four keep one free.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), "blas")
     if (os.cpu_count() or 1) < 4:
         os.environ.setdefault("NPROC", "4")
 

@@ -311,3 +311,15 @@ def test_wrong_arguments(name):
     with pytest.raises(kind) as error:
         call()
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_start_from_a_whole_model_and_from_two_batches():
+    """`params` may hold activation functions; a sampler of pairs has each half of its batch checked."""
+    start = model_of(jax.random.key(3))
+    result = sg.fit(PROBLEM, KEY, steps=5, params=start, record_every=5)
+    assert result.history["loss"][-1] < result.history["loss"][0]
+    pairs = sg.sampling.TwoBatches(sg.sampling.Uniform(24, 20))
+    two = sg.fit(
+        PROBLEM, KEY, steps=5, method=sg.TwoBatch(1.0), sampler=pairs, optimizer=1e-2, record_every=5
+    )
+    assert int(two.rejected) == 0

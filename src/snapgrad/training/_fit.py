@@ -17,8 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from .._checks import positive_int, real_scalar
-from .._contracts import REASONS, AbstractMethod, AbstractProblem, AbstractSampler, Params, Reason, Result
+from .._checks import positive_int, real_scalar, trainable
+from .._contracts import (
+    REASONS,
+    AbstractMethod,
+    AbstractProblem,
+    AbstractSampler,
+    Pair,
+    Params,
+    Reason,
+    Result,
+)
 from ..methods import Auto
 from ..problems import LeastSquares
 from ..sampling import AllRows, Uniform
@@ -109,7 +118,9 @@ def fit(
     if sampler is not None and batch_size is not None:
         raise ValueError("give `sampler` or `batch_size`, not both: a sampler has its own size.")
     key_init, _ = jax.random.split(key)
-    if params is None and state is None:
+    if params is not None:
+        params = trainable("params", params)
+    elif state is None:
         params = problem.init(key_init)
     if sampler is None:
         sampler = _default_sampler(problem, state.params if state is not None else params, batch_size)
@@ -313,7 +324,9 @@ def _default_sampler(problem: AbstractProblem, params: Params, batch_size: int |
 def _check(setup: Setup, state: TrainState) -> None:
     """Ask the problem, where it can tell, to name what is not finite on the next batch."""
     if type(setup.problem).check is not AbstractProblem.check:
-        setup.problem.check(state.params, setup.draw(state)[0])
+        batch, _ = setup.draw(state)
+        for part in batch if isinstance(batch, Pair) else (batch,):
+            setup.problem.check(state.params, part)
 
 
 def _fingerprint(setup: Setup, every: int) -> dict[str, str]:

@@ -115,19 +115,21 @@ class Setup(NamedTuple):
         )
 
 
-def as_transformation(optimizer: Any, name: str = "optimizer") -> optax.GradientTransformation:
+def as_transformation(optimizer: Any) -> optax.GradientTransformation:
     """An optax transformation as it is; a number or a schedule as gradient descent with that rate."""
     if isinstance(optimizer, optax.GradientTransformation):
         return optimizer
     if optimizer is None or isinstance(optimizer, bool | str):
         raise TypeError(
-            f"`{name}` must be a learning rate, a schedule or an optax transformation such as "
+            f"`optimizer` must be a learning rate, a schedule or an optax transformation such as "
             f"optax.sgd(0.1); got {optimizer!r}."
         )
     if isinstance(optimizer, int | float) or callable(optimizer):
         return _descent(optimizer)
     if jnp.shape(optimizer) != ():
-        raise ValueError(f"`{name}` must be one learning rate, got an array of shape {jnp.shape(optimizer)}.")
+        raise ValueError(
+            f"`optimizer` must be one learning rate, got an array of shape {jnp.shape(optimizer)}."
+        )
     return optax.sgd(optimizer)
 
 

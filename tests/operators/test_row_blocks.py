@@ -104,7 +104,7 @@ def test_centre(options):
 
 
 def test_kernel_from_blocks_above_its_diagonal(monkeypatch):
-    monkeypatch.setattr(sys.modules["snapgrad.operators._kernel"], "SYMMETRIC_ROWS", 4)
+    monkeypatch.setattr(sys.modules["snapgrad.linalg._symmetric"], "CPU_BLOCK", 4)
     jac = structured(19)
     J = rows_of(jac)
     check((jac, J), (jac.centre(), J - J.mean(axis=0, keepdims=True)))

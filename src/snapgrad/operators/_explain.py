@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from ..structure import LeafPlan, Plan, factors
+from ..structure import LeafPlan, Plan, contract
 
 
 class Options(NamedTuple):
@@ -100,7 +100,7 @@ def gram_bytes(plan: Plan, sizes: Sizes, block: int) -> int:
     rows, several = sizes.points * sizes.outputs, block < sizes.points
     item = jnp.dtype(sizes.kernel).itemsize
     kernel = (2 * rows**2 + 4 * (block * sizes.outputs) ** 2) * item
-    kernel += 3 * factors.AT_ONCE * item
+    kernel += 3 * contract.AT_ONCE * item
     cast = max((leaf.numbers(plan.outputs) for leaf in plan.leaves), default=0) * item
     held = (3 if several else 1) * plan.numbers() * sizes.factor_bytes
     return kernel + block * (held + 2 * cast + plan.workspace() * sizes.factor_bytes)
@@ -135,7 +135,7 @@ def _report(leaf: LeafPlan, plan: Plan, sizes: Sizes, block: int) -> LeafReport:
         for region in leaf.regions:
             shared = 1 if region.per_output[0] else sizes.outputs
             count = (region.products, region.products)
-            price = factors.cost(region.layout.sizes, count, (rows, rows), shared, same=True)
+            price = contract.cost(region.layout.sizes, count, (rows, rows), shared, same=True)
             flops += 2 * min(price)
             if price.formed < price.outer:
                 how, why = "formed", f"{leaf.why}; forming rows in pieces costs less"

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from .._checks import same_tree
 from .._contracts import Params
 from ..structure.compat import jit, shard_map
-from ._kernel import Source, contract_leaves
+from ._kernel import Source, meet
 from ._rows import AbstractFactored, AbstractRows
 from ._selection import Selection
 
@@ -138,7 +138,7 @@ def ring(a: ShardedJacobian, b: ShardedJacobian | None = None) -> Float[Array, "
         for step in range(count // 2 + 1 if same else count):
             if step:
                 passing = lax.ppermute(passing, axis, [(i, (i - 1) % count) for i in range(count)])
-            block = contract_leaves(held, passing, rows, columns, same=same and step == 0)
+            block = meet(held, None if same and step == 0 else passing, rows, columns)
             K = lax.dynamic_update_slice_in_dim(K, block, (me + step) % count * width, axis=1)
             if same and 0 < 2 * step < count:
                 back = lax.ppermute(block.T, axis, [(i, (i + step) % count) for i in range(count)])

@@ -269,13 +269,14 @@ def _with_imaginary_rows(leaf: Leaf, weights: Float[Array, "k o 2"] | None) -> L
     if leaf is None:
         return None
     if isinstance(leaf, Full):
-        return Full(double(leaf.rows))
+        return Full(double(leaf.rows), (leaf.name, leaf.rows.shape[1]))
     outputs = max(r.outputs for r in leaf)
     blocks = []
     for region in leaf:
         right = jnp.broadcast_to(region.right, (region.right.shape[0], outputs, *region.right.shape[2:]))
         left = region.left if region.left.shape[1] == 1 else jnp.repeat(region.left, 2, axis=1)
-        blocks.append(Outer(left, double(right), region.layout))
+        names = tuple((name, outputs) for name in region.names)
+        blocks.append(Outer(left, double(right), region.layout, None, names))
     return tuple(blocks)
 
 

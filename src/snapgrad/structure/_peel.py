@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _views as views
 from . import compat
-from ._products import Trail, product
+from ._products import Trail, products
 from ._terms import Factor, Term
 from ._trace import Program, Ref
 from ._views import Dim, UnstructuredError, View
@@ -63,7 +63,7 @@ def _peel(program: Program, atom: Any, trail: Trail) -> list[Term]:
         raise UnstructuredError("it is an input of the gradient program")
     name = eqn.primitive.name
     if name in ("dot_general", "conv_general_dilated"):
-        return [product(program, eqn, trail)]
+        return products(program, eqn, trail)
     if name == "scan":
         return _peel_loop(program, eqn, atom, trail)
     if name in _SUMS:
@@ -200,7 +200,7 @@ def _peel_scaled(program: Program, eqn: JaxprEqn, trail: Trail) -> list[Term]:
             return _peel(program, eqn.invars[operand], trail._replace(factors=(*trail.factors, factor)))
     if divide:
         raise UnstructuredError("an elementwise quotient")
-    return [product(program, eqn, trail)]
+    return products(program, eqn, trail)
 
 
 def _one_number(program: Program, atom: Any) -> Any:

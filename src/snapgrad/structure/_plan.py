@@ -11,7 +11,7 @@ from jaxtyping import Array, Inexact
 from . import _views as views
 from . import factors
 from ._peel import is_zero, peel
-from ._terms import Term
+from ._terms import Term, vector_name
 from ._trace import Captured, Program, Ref, row_gradient
 from ._views import Layout, UnstructuredError
 from .factors import Full, Leaf, Outer
@@ -24,6 +24,7 @@ class Region(NamedTuple):
     terms: tuple[Term, ...]
     swapped: tuple[bool, ...]
     per_output: tuple[bool, bool]  # whether the left and right factors differ between outputs of a point
+    names: tuple[Any, Any] = (None, None)  # equal for equal factors
 
     @property
     def products(self) -> int:
@@ -34,8 +35,15 @@ class Region(NamedTuple):
         """The left and right factors of one row, from the values that the program gave."""
         pairs = [term.evaluate(captured) for term in self.terms]
         pairs = [pair[::-1] if swap else pair for pair, swap in zip(pairs, self.swapped, strict=True)]
+        if len(pairs) == 1:
+            return pairs[0]
         left, right = zip(*pairs, strict=True)
         return jnp.concatenate(left, axis=1), jnp.concatenate(right, axis=1)
+
+    def outer(self, left: Inexact[Array, "k o b a l"], right: Inexact[Array, "k o b a r"]) -> Outer:
+        """The outer products with these factors, stacked over points and outputs."""
+        pair = [x if many else x[:, :1] for x, many in zip((left, right), self.per_output, strict=True)]
+        return Outer(*pair, self.layout, None, self.names)
 
     def numbers(self, outputs: int) -> int:
         """How many numbers are stored per point."""
@@ -55,6 +63,7 @@ class LeafPlan(NamedTuple):
     fallback: bool = False
     regions: tuple[Region, ...] = ()
     rows: Ref | None = None
+    name_of_rows: Any = None  # that of an equal factor of another leaf
 
     def evaluate(self, captured: Captured) -> Any:
         """The values of one row that the factors are made of."""
@@ -62,26 +71,32 @@ class LeafPlan(NamedTuple):
             return None
         if self.rows is not None:
             return jnp.asarray(captured.get(self.rows)).astype(self.dtype).reshape(-1)
-        return [region.evaluate(captured) for region in self.regions]
+        values = [region.evaluate(captured) for region in self.regions]
+        if (
+            self.how == "rows"
+        ):  # of a convolution: products of slices are faster than it is for one row at a time
+            boxes = [
+                region._replace(per_output=(True, True)).outer(*(x[None, None] for x in pair))
+                for region, pair in zip(self.regions, values, strict=True)
+            ]
+            return factors.full_rows(tuple(boxes))[0].astype(self.dtype)
+        return values
 
     def factor(self, values: Any) -> Leaf:
         """Factors from the stacked values `[k, o, ...]`."""
         if values is None:
             return None
         if self.how == "rows":
-            return Full(values)
-        blocks = []
-        for region, pair in zip(self.regions, values, strict=True):
-            left, right = (x if many else x[:, :1] for x, many in zip(pair, region.per_output, strict=True))
-            blocks.append(Outer(left, right, region.layout))
-        return tuple(blocks)
+            return Full(values, self.name_of_rows)
+        return tuple(region.outer(*pair) for region, pair in zip(self.regions, values, strict=True))
 
     def numbers(self, outputs: int) -> int:
         """How many numbers are stored per point."""
         if self.how == "unused":
             return 0
-        size = outputs * prod(self.shape) if self.how == "rows" else 0
-        return size + sum(region.numbers(outputs) for region in self.regions)
+        if self.how == "rows":
+            return outputs * prod(self.shape)
+        return sum(region.numbers(outputs) for region in self.regions)
 
 
 class Plan(NamedTuple):
@@ -101,7 +116,7 @@ class Plan(NamedTuple):
 
     def mostly_outer(self) -> bool:
         """Whether full rows are the smaller part, so that products are best taken from the factors."""
-        full = sum(leaf.numbers(self.outputs) for leaf in self.leaves if leaf.how == "rows")
+        full = sum(leaf.numbers(self.outputs) for leaf in self.leaves if leaf.rows is not None)
         return 2 * full <= self.numbers()
 
     def factors(self, params: list[Any], batch: Any, cotangents: Inexact[Array, "k o ..."]) -> list[Leaf]:
@@ -142,8 +157,36 @@ def make_plan(fn: Callable, params: Any, x: Any, output: Any) -> Plan:
         plan = LeafPlan(name, leaf.shape, leaf.dtype, "unused", "the output does not depend on it")
         if leaf.size and not is_zero(program, out) and terms != []:
             plan = _decide(plan, terms, outputs)
-        plans.append(plan._replace(rows=Ref(program, out).want()) if plan.how == "rows" else plan)
-    return Plan(program, tuple(plans), outputs)
+        if plan.how == "rows" and not plan.regions:
+            plan = plan._replace(rows=Ref(program, out).want())
+        plans.append(plan)
+    return Plan(program, _named(plans), outputs)
+
+
+def _named(plans: list[LeafPlan]) -> tuple[LeafPlan, ...]:
+    """The same plans, with equal factors under equal names."""
+    numbers: dict[Any, int] = {}
+
+    def number(name: Any) -> int:
+        return numbers.setdefault(name, len(numbers))
+
+    def named(region: Region) -> Region:
+        found = [
+            tuple(
+                term.name(int(side != swap)) for term, swap in zip(region.terms, region.swapped, strict=True)
+            )
+            for side in (False, True)
+        ]
+        left, right = (name[0] if len(name) == 1 else name for name in found)
+        return region._replace(names=(number(left), number(right)))
+
+    out = []
+    for plan in plans:
+        plan = plan._replace(regions=tuple(map(named, plan.regions)))
+        if plan.rows is not None:
+            plan = plan._replace(name_of_rows=number(vector_name(plan.rows, plan.dtype)))
+        out.append(plan)
+    return tuple(out)
 
 
 def _decide(plan: LeafPlan, terms: Any, outputs: int) -> LeafPlan:
@@ -158,16 +201,14 @@ def _decide(plan: LeafPlan, terms: Any, outputs: int) -> LeafPlan:
     stored = sum(region.numbers(outputs) for region in regions)
     count = "+".join(str(region.products) for region in regions)
     uses = f"{count} outer product{'s' if count != '1' else ''} per row"
-    if stored > size:
-        return plan._replace(how="rows", why=f"{uses} would hold {stored} numbers, the row itself {size}")
     if any(term.convolution is not None for term in terms):
-        price = [
-            factors.cost(r.layout.sizes, (r.products, r.products), (outputs, outputs), 1, same=True)
-            for r in regions
-        ]
-        if sum(p.outer for p in price) > sum(p.formed for p in price):
-            return plan._replace(how="rows", why=f"a convolution: {uses} as patches would cost more")
-        uses += ", as patches"
+        if stored > size:
+            for term in terms:
+                term.want()
+            why = f"a convolution: formed from {count} outer products per row"
+            return plan._replace(how="rows", why=why, regions=regions)
+    elif stored > size:
+        return plan._replace(how="rows", why=f"{uses} would hold {stored} numbers, the row itself {size}")
     for term in terms:
         term.want()
     return plan._replace(how="outer", why=uses, regions=regions)

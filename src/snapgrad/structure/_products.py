@@ -1,10 +1,13 @@
 """The product at the end of a trail: which of its axes are kept, and which are summed over."""
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from . import compat
-from ._terms import Factor, Role, Term
+from ._terms import Factor, Offset, Role, Term
 from ._trace import Program, Ref
 from ._views import Dim, UnstructuredError, View
 from .compat import JaxprEqn, Literal
@@ -22,16 +25,38 @@ class Trail(NamedTuple):
     real: bool = False
 
 
-def product(program: Program, eqn: JaxprEqn, trail: Trail) -> Term:
-    """The term of a product (matrix product, convolution, `mul`) whose output the trail's view describes."""
-    convolution = eqn.primitive.name == "conv_general_dilated"
+MOST_OFFSETS = 64
+"""A convolution with a larger window keeps its rows: each offset in the window is a product of its own."""
+
+
+def products(program: Program, eqn: JaxprEqn, trail: Trail) -> list[Term]:
+    """The terms of a product (matrix product, convolution, `mul`) whose output the trail's view describes."""
+    if eqn.primitive.name != "conv_general_dilated":
+        return [_product(program, eqn, trail)]
+    _, _, *space = eqn.params["dimension_numbers"].out_spec
+    dims = [trail.view.dims[axis] for axis in space]
+    sizes = [compat.shape(eqn.outvars[0])[axis] for axis in space]
+    if prod(sizes) > MOST_OFFSETS:
+        raise UnstructuredError(f"used by a convolution with {prod(sizes)} offsets")
+    if any(dim.take is not None or dim.pieces is None or len(dim.kept) > 1 for dim in dims):
+        raise UnstructuredError("a view of the offsets of a convolution")
+    terms = []
+    for place in np.ndindex(*sizes):
+        steps = [dim.kept[0][1] if dim.kept else 0 for dim in dims]
+        offset = trail.view.offset + sum(i * step for i, step in zip(place, steps, strict=True))
+        view = View(trail.view.dims, offset)
+        terms.append(_product(program, eqn, trail._replace(view=view), place))
+    return terms
+
+
+def _product(program: Program, eqn: JaxprEqn, trail: Trail, place: tuple[int, ...] | None = None) -> Term:
     skip = len(trail.loops)
     roles = [
         Role(_kept(dim), dim, dim.take[1] if dim.take else length, (i, i))
         for i, (dim, length) in enumerate(trail.loops)
     ]
     left, right = eqn.invars
-    if convolution:
+    if place is not None:
         roles += _convolution_roles(eqn, trail.view.dims, skip)
     elif eqn.primitive.name == "dot_general":
         roles += _dot_roles(eqn, trail.view.dims, skip)
@@ -47,7 +72,7 @@ def product(program: Program, eqn: JaxprEqn, trail: Trail) -> Term:
         quarter_turns=trail.quarter_turns,
         real=trail.real,
         loops=tuple(length for _, length in trail.loops),
-        convolution=eqn if convolution else None,
+        convolution=None if place is None else Offset(eqn, place),
     )
 
 
@@ -108,19 +133,17 @@ def _broadcast_roles(
 
 
 def _convolution_roles(eqn: JaxprEqn, dims: tuple[Dim, ...], skip: int) -> list[Role]:
-    """Axes of patches `[batch, *out, feature, *window]` and kernel `[out, feature, *window]`."""
+    """Axes of a slice `[batch, feature, *window]` and of the kernel `[out, feature, *window]`."""
     if eqn.params["feature_group_count"] != 1 or eqn.params["batch_group_count"] != 1:
         raise UnstructuredError("used by a grouped convolution")
     numbers = eqn.params["dimension_numbers"]
     right = [compat.shape(eqn.invars[1])[i] for i in numbers.rhs_spec]
     out = compat.shape(eqn.outvars[0])
-    batch, feature, *space = numbers.out_spec
+    batch, feature, *_ = numbers.out_spec
     roles = [
         Role("left", dims[batch], out[batch], (skip, -1)),
         Role("right", dims[feature], out[feature], (-1, skip)),
     ]
-    for i, axis in enumerate(space):
-        roles.append(Role("left", dims[axis], out[axis], (skip + 1 + i, -1)))
-    for i, size in enumerate(right[1:]):
-        roles.append(Role("sum", Dim(None), size, (skip + 1 + len(space) + i, skip + 1 + i)))
-    return roles
+    return roles + [
+        Role("sum", Dim(None), size, (skip + i, skip + i)) for i, size in enumerate(right[1:], start=1)
+    ]

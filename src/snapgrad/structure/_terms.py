@@ -1,6 +1,5 @@
 """One sum of outer products inside a leaf's gradient, and its operands in a common layout."""
 
-from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from jaxtyping import Array, Inexact
 from . import compat
 from ._trace import Captured, Ref
 from ._views import Dim, Pieces, UnstructuredError
-from .compat import JaxprEqn
+from .compat import JaxprEqn, Literal
 
 
 class Role(NamedTuple):
@@ -32,6 +31,33 @@ class Factor(NamedTuple):
     divide: bool
 
 
+class Offset(NamedTuple):
+    """One entry of a convolution's output: there it is a plain product of a slice of its operand with its kernel."""
+
+    eqn: JaxprEqn
+    place: tuple[int, ...]
+
+    def slices(
+        self, left: Inexact[Array, "..."], right: Inexact[Array, "..."]
+    ) -> tuple[Inexact[Array, "..."], Inexact[Array, "..."]]:
+        """The slice `[batch, feature, *window]`, and the kernel `[out, feature, *window]`."""
+        params = self.eqn.params
+        numbers = params["dimension_numbers"]
+        right = right.transpose(numbers.rhs_spec)
+        ends = zip(params["padding"], params["lhs_dilation"], strict=True)
+        config = {
+            axis: (low, high, step - 1)
+            for axis, ((low, high), step) in zip(numbers.lhs_spec[2:], ends, strict=True)
+        }
+        left = lax.pad(left, jnp.zeros((), left.dtype), [config.get(i, (0, 0, 0)) for i in range(left.ndim)])
+        start, stop, steps = [0] * left.ndim, list(left.shape), [1] * left.ndim
+        for i, axis in enumerate(numbers.lhs_spec[2:]):
+            start[axis] = self.place[i] * params["window_strides"][i]
+            steps[axis] = params["rhs_dilation"][i]
+            stop[axis] = start[axis] + (right.shape[2 + i] - 1) * steps[axis] + 1
+        return lax.slice(left, start, stop, steps).transpose(numbers.lhs_spec), right
+
+
 class Term(NamedTuple):
     """`Σ_a left_a ⊗ right_a`, for every loop step and batch axis, at an offset in its leaf."""
 
@@ -43,7 +69,7 @@ class Term(NamedTuple):
     quarter_turns: int = 0  # times −i, which turns an imaginary part into a real one
     real: bool = False  # only the real part of the product reaches the leaf
     loops: tuple[int, ...] = ()  # lengths of the loops that both operands are stacked over
-    convolution: JaxprEqn | None = None
+    convolution: Offset | None = None
 
     @property
     def avals(self) -> tuple[Any, Any]:
@@ -82,14 +108,13 @@ class Term(NamedTuple):
                 raise UnstructuredError("a product whose operands do not fit together")
 
     def _shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shapes of both operands for one step of the loops, a convolution as in `_patches`."""
+        """Shapes of both operands for one step of the loops, those of a convolution as `Offset` slices them."""
         left, right = (aval.shape for aval in self.avals)
         if self.convolution is None:
             return left, right
-        numbers, out = self.convolution.params["dimension_numbers"], compat.shape(self.convolution.outvars[0])
+        numbers = self.convolution.eqn.params["dimension_numbers"]
         kernel = tuple(right[i] for i in numbers.rhs_spec)
-        batch, feature = (left[i] for i in numbers.lhs_spec[:2])
-        return (batch, *(out[i] for i in numbers.out_spec[2:]), feature, *kernel[2:]), kernel
+        return (left[numbers.lhs_spec[0]], *kernel[1:]), kernel
 
     def want(self) -> "Term":
         """Have the program return the operands whenever it is run."""
@@ -97,11 +122,34 @@ class Term(NamedTuple):
             ref.want()
         return self
 
+    @property
+    def plain(self) -> bool:
+        """Whether its operands are taken as they are, up to their arrangement."""
+        return not (self.factors or self.quarter_turns or self.real or self.loops) and self.sign == 1
+
+    def name(self, side: int) -> Any:
+        """Equal for operands that are equal arrays once they are arranged."""
+        ref, form = self.operands[side], arrangement(self.roles, side)
+        numbers = [factor.ref.atom for factor in self.factors] if side == 0 else []
+        if self.convolution is not None or any(isinstance(atom, Literal) for atom in (ref.atom, *numbers)):
+            return object()
+        if (
+            self.plain
+            and not form.takes
+            and not form.summed
+            and form.sizes[:2] == (1, 1)
+            and len(form.split) == 1
+        ):
+            return vector_name(ref, compat.dtype(ref.atom))
+        changes = (self.factors, self.sign, self.quarter_turns) if side == 0 else ()
+        other = compat.dtype(self.operands[1 - side].atom) if self.real else None
+        return ref.program.path, ref.atom, form, self.loops, self.real, other, changes
+
     def evaluate(self, captured: Captured) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
         """Both operands, each as an array of batch × outer products × entries."""
         left, right = (jnp.asarray(captured.get(ref)) for ref in self.operands)
         if self.convolution is not None:
-            patches = partial(_patches, self.convolution)
+            patches = self.convolution.slices
             for _ in self.loops:
                 patches = jax.vmap(patches)
             left, right = patches(left, right)
@@ -111,7 +159,7 @@ class Term(NamedTuple):
             left = left / number if factor.divide else left * number
         left = left * self.sign if self.sign != 1 else left
         left = left * (-1j) ** self.quarter_turns if self.quarter_turns else left
-        left, right = _arrange(left, self.roles, 0), _arrange(right, self.roles, 1)
+        left, right = arrangement(self.roles, 0)(left), arrangement(self.roles, 1)(right)
         if self.real and jnp.iscomplexobj(left) and jnp.iscomplexobj(right):
             # Re(l ⊗ r) = Re l ⊗ Re r − Im l ⊗ Im r
             left = jnp.concatenate([left.real, left.imag], axis=1)
@@ -119,18 +167,59 @@ class Term(NamedTuple):
         return (left.real, right.real) if self.real else (left, right)
 
 
-def _arrange(array: Inexact[Array, "..."], roles: tuple[Role, ...], side: int) -> Inexact[Array, "b a f"]:
-    """Axes in the order batch, sum, free; within each the widest stride in the leaf first."""
+def vector_name(ref: Ref, dtype: Any) -> Any:
+    """Equal for vectors that are equal up to axes of size one; unlike any other if it is no vector."""
+    program, atom = ref
+    while not isinstance(atom, Literal):
+        eqn = program.made_by(atom)
+        if eqn is None or eqn.primitive.name not in _SAME_NUMBERS or len(eqn.invars) != 1:
+            break
+        if compat.dtype(eqn.invars[0]) != dtype or prod(compat.shape(eqn.invars[0])) != prod(
+            compat.shape(atom)
+        ):
+            break
+        atom = eqn.invars[0]
+    if isinstance(atom, Literal) or sum(size > 1 for size in compat.shape(atom)) > 1:
+        return object()
+    return program.path, atom, compat.dtype(atom) == dtype or object()
+
+
+_SAME_NUMBERS = ("reshape", "squeeze", "broadcast_in_dim", "copy", "copy_p", "reduce_sum", "transpose")
+"""Of an array with as many entries as their result these give the same numbers in the same order, if it is a vector."""
+
+
+class Arrangement(NamedTuple):
+    """How one operand of a product becomes an array of batch × outer products × entries.
+
+    Slices of it are taken, some axes are summed, and the others split and reordered: batch, sum, free, within each the
+    widest stride in the leaf first.
+    """
+
+    takes: tuple[tuple[int, int, int], ...]  # axis, start, size
+    summed: tuple[int, ...]
+    split: tuple[int, ...]
+    order: tuple[int, ...]
+    sizes: tuple[int, int, int]
+
+    def __call__(self, array: Inexact[Array, "..."]) -> Inexact[Array, "b a f"]:
+        """The operand, so arranged."""
+        for axis, start, size in self.takes:
+            array = lax.slice_in_dim(array, start, start + size, axis=axis)
+        array = jnp.sum(array, axis=self.summed) if self.summed else array
+        return array.reshape(self.split).transpose(self.order).reshape(self.sizes)
+
+
+def arrangement(roles: tuple[Role, ...], side: int) -> Arrangement:
+    """That of the left (0) or right (1) operand."""
     own = ("left", "right")[side]
     present = sorted(
         ((role.axes[side], place, role) for place, role in enumerate(roles) if role.axes[side] >= 0),
         key=lambda entry: entry[0],
     )
-    summed, tags = [], []
+    takes, summed, tags = [], [], []
     for axis, place, role in present:
         if role.dim.take is not None:
-            start, size = role.dim.take
-            array = lax.slice_in_dim(array, start, start + size, axis=axis)
+            takes.append((axis, *role.dim.take))
         if role.kind == own and role.dim.pieces is None:
             summed.append(axis)
         elif role.kind == "sum":
@@ -138,30 +227,7 @@ def _arrange(array: Inexact[Array, "..."], roles: tuple[Role, ...], side: int) -
         else:
             group = 0 if role.kind == "batch" else 2
             tags += [(group, -stride, size) for size, stride in role.dim.kept]
-    array = jnp.sum(array, axis=tuple(summed)) if summed else array
     order = sorted(range(len(tags)), key=lambda i: tags[i][:2])
-    sizes = [int(np.prod([size for group, _, size in tags if group == g], dtype=int)) for g in range(3)]
-    return array.reshape([size for _, _, size in tags]).transpose(order).reshape(sizes)
-
-
-def _patches(
-    eqn: JaxprEqn, left: Inexact[Array, "..."], right: Inexact[Array, "..."]
-) -> tuple[Inexact[Array, "..."], Inexact[Array, "..."]]:
-    """A convolution as a product of patches `[batch, *out, feature, *window]` and a kernel."""
-    params = eqn.params
-    numbers = params["dimension_numbers"]
-    left, right = left.transpose(numbers.lhs_spec), right.transpose(numbers.rhs_spec)
-    window = right.shape[2:]
-    cut = lax.conv_general_dilated_patches(
-        left,
-        window,
-        params["window_strides"],
-        params["padding"],
-        lhs_dilation=params["lhs_dilation"],
-        rhs_dilation=params["rhs_dilation"],
-        precision=lax.Precision.HIGHEST,
-    )
-    batch, feature, space = left.shape[0], left.shape[1], len(window)
-    cut = cut.reshape(batch, feature, *window, *cut.shape[2:])
-    out = range(2 + space, 2 + 2 * space)
-    return cut.transpose(0, *out, *range(1, 2 + space)), right
+    sizes = [prod(size for group, _, size in tags if group == g) for g in range(3)]
+    split = tuple(size for _, _, size in tags)
+    return Arrangement(tuple(takes), tuple(summed), split, tuple(order), (sizes[0], sizes[1], sizes[2]))

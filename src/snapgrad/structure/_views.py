@@ -162,14 +162,19 @@ class Layout(NamedTuple):
         sizes, order = self._axes()
         return lax.slice(leaf, self.start, stop).reshape(sizes).transpose(order).reshape(self.sizes)
 
-    def put(self, blocks: Inexact[Array, "k b l r"]) -> Inexact[Array, "k ..."]:
-        """The inverse of `take` for several rows: each in the leaf's shape, with zeros outside the box."""
+    def put(
+        self, blocks: Inexact[Array, "k b l r"], onto: Inexact[Array, "k ..."] | None = None
+    ) -> Inexact[Array, "k ..."]:
+        """The inverse of `take` for several rows: each in the leaf's shape, zero outside the box or as in `onto`."""
         sizes, order = self._axes()
         inverse = tuple(1 + int(i) for i in np.argsort(order))
         split = blocks.reshape(blocks.shape[0], *(sizes[i] for i in order)).transpose(0, *inverse)
-        behind = [w - a - b for w, a, b in zip(self.shape, self.start, self.box, strict=True)]
-        pads = [(0, 0), *zip(self.start, behind, strict=True)]
-        return jnp.pad(split.reshape(blocks.shape[0], *self.box), pads)
+        box = split.reshape(blocks.shape[0], *self.box)
+        if self.box == self.shape:
+            return box
+        if onto is None:
+            onto = jnp.zeros((blocks.shape[0], *self.shape), blocks.dtype)
+        return lax.dynamic_update_slice(onto, box.astype(onto.dtype), (0, *self.start))
 
     def overlaps(self, other: "Layout") -> bool:
         """Whether the two boxes share an entry."""

@@ -1,0 +1,171 @@
+"""Products of rows with rows, and symmetric sums of them, K = Σ R Rᵀ, of which only one half is computed.
+
+A GPU has a routine for the symmetric ones (`syrk`). Elsewhere rows are taken in blocks, and each block meets itself and
+those before it. With `split`, float32 rows are multiplied as two float16 parts each, in three products that add up to
+the accuracy of float32; on tensor cores these are several times faster than one product in float32.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import Precision
+from jaxtyping import Array, DTypeLike, Float, Inexact
+
+CPU_BLOCK, SPLIT_BLOCK = 256, 1024
+"""Rows per block on a CPU, and on a GPU in three products: smaller blocks leave out more of the upper half of a kernel,
+but are multiplied less quickly."""
+MOST_BLOCKS = 8
+"""More of them would save little, and take longer to compile."""
+SPLIT_COLUMNS = 1024
+"""Columns per product of the large parts: tensor cores cut off the sums they hold, which costs the more the longer."""
+FLOAT16_EXPONENT = 15
+"""Parts are scaled so that the largest of a row lies just below two to this power, the end of float16's range."""
+
+
+def on_gpu() -> bool:
+    """Whether programs are compiled for a GPU."""
+    return jax.default_backend() == "gpu"
+
+
+def splits(dtype: DTypeLike) -> bool:
+    """Whether this machine multiplies parts of numbers of this type faster than the numbers themselves."""
+    return on_gpu() and jnp.dtype(dtype) == jnp.float32
+
+
+def product(
+    a: Inexact[Array, "*z m d"], b: Inexact[Array, "*z n d"], split: bool = False
+) -> Inexact[Array, "*z m n"]:
+    """A Bᴴ at full precision: on GPUs JAX's default would be TF32, good to three digits."""
+    if split and a.dtype == b.dtype and splits(a.dtype):
+        (high, low, unit), (other_high, other_low, other_unit) = _parts(a), _parts(b)
+        total = _dot(low, other_high) + _dot(high, other_low)
+        return _add_long(total, high, other_high) * unit * jnp.swapaxes(other_unit, -1, -2)
+    return _dot(a, b.conj())
+
+
+def mirror(K: Float[Array, "*z k k"]) -> Float[Array, "*z k k"]:
+    """The symmetric matrix whose half on and below the diagonal is given."""
+    return jnp.tril(K) + jnp.swapaxes(jnp.tril(K, -1), -1, -2)
+
+
+class SymmetricSum(eqx.Module):
+    """Σ R Rᵀ, to which rows R are added a few columns at a time; made by `symmetric_sum`."""
+
+    strips: tuple[Float[Array, "_ _"], ...]  # the rows of each block, up to the block's own columns
+    edges: tuple[int, ...] = eqx.field(static=True)
+    split: bool = eqx.field(static=True)
+
+    @property
+    def halved(self) -> bool:
+        """Whether anything above the diagonal is left out."""
+        return on_gpu() or len(self.strips) > 1
+
+    def blocks(self, multiple: int = 1) -> list[tuple[int, int]]:
+        """First and last of the rows of each block, counted in points of so many rows."""
+        return list(itertools.pairwise(edge // multiple for edge in self.edges))
+
+    def wanted(self, multiple: int = 1) -> list[tuple[int, int]]:
+        """The blocks of rows that `add` takes: on a GPU all rows at once."""
+        return [(0, self.edges[-1] // multiple)] if on_gpu() else self.blocks(multiple)
+
+    def add(self, rows: Sequence[Float[Array, "_ w"]]) -> "SymmetricSum":
+        """The sum with R Rᵀ more, R being given in the blocks `wanted`."""
+        if self.split:
+            return self.add_strips(self._split_strips(rows[0]))
+        if on_gpu():
+            return SymmetricSum((gram_onto(rows[0], self.strips[0]),), self.edges, False)
+        pairs = [[product(mine, other) for other in rows[: i + 1]] for i, mine in enumerate(rows)]
+        return self.add_strips([jnp.concatenate(strip, axis=1) for strip in pairs])
+
+    def add_strips(self, strips: Sequence[Float[Array, "_ _"]]) -> "SymmetricSum":
+        """The sum with a matrix more, given like the own `strips`."""
+        total = tuple(a + b for a, b in zip(self.strips, strips, strict=True))
+        return SymmetricSum(total, self.edges, self.split)
+
+    def lower(self) -> Float[Array, "k k"]:
+        """The sum; if it is `halved`, what lies above its diagonal means nothing."""
+        if len(self.strips) == 1:
+            return self.strips[0]
+        size = self.edges[-1]
+        return jnp.concatenate([jnp.pad(s, ((0, 0), (0, size - s.shape[1]))) for s in self.strips])
+
+    def _split_strips(self, rows: Float[Array, "k w"]) -> list[Float[Array, "_ _"]]:
+        high, low, unit = _parts(rows)
+        strips = []
+        for start, stop in self.blocks():
+            mine = slice(start, stop)
+            total = _dot(low[mine], high[:stop]) + _dot(high[mine], low[:stop])
+            strips.append(_add_long(total, high[mine], high[:stop]) * unit[mine] * unit[:stop].T)
+        return strips
+
+
+def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: int = 1) -> SymmetricSum:
+    """A sum of nothing yet, with this many rows, of which each block takes a `multiple`."""
+    split = split and splits(dtype)
+    count = 1 if on_gpu() and not split else _blocks(size, max(SPLIT_BLOCK if split else CPU_BLOCK, multiple))
+    edges = tuple(size // multiple * i // count * multiple for i in range(count + 1))
+    strips = tuple(jnp.zeros((b - a, b), dtype) for a, b in itertools.pairwise(edges))
+    return SymmetricSum(strips, edges, split)
+
+
+def symmetric_share(size: int) -> float:
+    """How much of a symmetric product with this many rows is computed, against the whole."""
+    return 0.5 if on_gpu() else (1 + 1 / _blocks(size, CPU_BLOCK)) / 2
+
+
+def _blocks(size: int, wanted: int) -> int:
+    return max(1, min(MOST_BLOCKS, size // wanted))
+
+
+@jax.custom_jvp
+def gram_onto(rows: Float[Array, "k w"], K: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """K + R Rᵀ on and below the diagonal; what lies above it means nothing."""
+    return lax.linalg.symmetric_product(rows, K, alpha=1.0, beta=1.0)
+
+
+@gram_onto.defjvp
+def _gram_onto_jvp(primals, tangents):  # JAX has no rule for it
+    (rows, K), (d_rows, d_K) = primals, tangents
+    change = product(d_rows, rows)
+    return gram_onto(rows, K), d_K + change + change.T
+
+
+def _dot(a: Inexact[Array, "*z m d"], b: Inexact[Array, "*z n d"]) -> Inexact[Array, "*z m n"]:
+    batch = tuple(range(a.ndim - 2))
+    dims = ((a.ndim - 1,), (b.ndim - 1,)), (batch, batch)
+    if a.dtype == jnp.float16:
+        return lax.dot_general(a, b, dims, preferred_element_type=jnp.float32)
+    return lax.dot_general(a, b, dims, precision=Precision.HIGHEST)
+
+
+def _add_long(
+    total: Float[Array, "*z m n"], a: Inexact[Array, "*z m d"], b: Inexact[Array, "*z n d"]
+) -> Float[Array, "*z m n"]:
+    """`total` + A Bᵀ for float16 parts, not too many columns at a time."""
+    columns = a.shape[-1]
+    steps = -(-columns // SPLIT_COLUMNS)
+    if steps == 1:
+        return total + _dot(a, b)
+    width = -(-columns // steps)
+
+    def cut(x: Inexact[Array, "*z m d"]) -> Inexact[Array, "s *z m w"]:
+        padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, steps * width - columns)])
+        return jnp.moveaxis(padded.reshape(*x.shape[:-1], steps, width), -2, 0)
+
+    return lax.scan(lambda sum_, pair: (sum_ + _dot(*pair), None), total, (cut(a), cut(b)))[0]
+
+
+def _parts(
+    x: Float[Array, "*z m d"],
+) -> tuple[Inexact[Array, "*z m d"], Inexact[Array, "*z m d"], Float[Array, "*z m 1"]]:
+    """High and low float16 parts of rows, x = unit (high + low) to the rounding of float32, and each row's unit."""
+    most = jnp.max(jnp.abs(lax.stop_gradient(x)), axis=-1, keepdims=True)
+    _, exponent = jnp.frexp(jnp.where(jnp.isfinite(most) & (most > 0), most, 1))
+    unit = jnp.ldexp(jnp.ones_like(most), exponent - FLOAT16_EXPONENT)
+    scaled = x / unit
+    high = scaled.astype(jnp.float16)
+    return high, (scaled - high.astype(x.dtype)).astype(jnp.float16), unit

@@ -47,8 +47,10 @@ class LowRank(eqx.Module):
     def precondition(self, v: Float[Array, " k"], damping: Float[Array, ""]) -> Float[Array, " k"]:
         """P⁻¹ v for P = (UsUᵀ + λI) / (s_r + λ) on the span of U and the identity on the rest.
 
-        s_r is the smallest value for which s + λ is not lost beside the largest: P⁻¹ of less is rounding error.
+        s_r is the smallest value for which s + λ is not lost beside the largest: less is rounding error.
         """
+        if self.values.shape[0] == 0:
+            return v
         sizes = self.values + damping
         known = sizes > rank_cutoff(sizes.shape[0], sizes.dtype) * sizes[0]
         least = jnp.min(jnp.where(known, sizes, sizes[0]))
@@ -61,16 +63,17 @@ class LowRank(eqx.Module):
 class CG:
     """Conjugate gradients as the `solver` of a method: products with J and Jᵀ, and neither kernel nor rows.
 
-    `solver="cg"` is `solver=sg.CG()`. A method with it reports `cg_steps`, the number of products that its last
-    step took beyond those of the preconditioner; `cg_residual`, the largest relative residual of its solves;
-    and `cg_unconverged`, in how many steps so far that was above the tolerance.
+    `solver="cg"` is `solver=sg.CG()`. The system is (JJᵀ + λI)z = u or, where there are more rows than
+    parameters, (JᵀJ + λI)x = Jᵀu. A method with this solver reports `cg_steps`, the iterations of its last
+    step; `cg_residual`, the largest relative residual of its solves; and `cg_unconverged`, in how many steps
+    so far that was above the tolerance.
 
     **Arguments:**
 
-    - `tolerance`: a solve stops once ‖u − (K + λI)z‖ is at most this times ‖u‖; by default 1e-6 in float64 and
-      the square root of the rounding error, 3.5e-4, in float32.
-    - `max_steps`: a solve stops after this many steps in any case, at the z of the smallest residual.
-    - `rank`: of the Nyström preconditioner, which takes this many products for each batch; 0 for none.
+    - `tolerance`: a solve stops once its residual is at most this times its right-hand side; by default 1e-6
+      in float64 and the square root of the rounding error, 3.5e-4, in float32.
+    - `max_steps`: a solve stops after this many iterations in any case, with the least residual that it met.
+    - `rank`: of the Nyström preconditioner, which takes this many more products for each batch; 0 for none.
       Kernels of networks have few large eigenvalues, and the smaller λ, the more it saves.
 
     ```python
@@ -103,6 +106,11 @@ class CGResult(NamedTuple):
     """What `cg_solve` returns: the solution x, how many steps it took, and ‖b − (K + λI)x‖ / ‖b‖.
 
     The residual is computed afresh at the end, so it is not the one that the recursion believes in.
+
+    ```python
+    found = sg.linalg.cg_solve(jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2), damping=0.5)
+    found.solution, found.steps, found.residual
+    ```
     """
 
     solution: Float[Array, " k"]
@@ -110,6 +118,7 @@ class CGResult(NamedTuple):
     residual: Float[Array, ""]
 
 
+@jax.default_matmul_precision("highest")
 def cg_solve(
     K: Kernel,
     b: Float[Array, " k"],
@@ -117,7 +126,7 @@ def cg_solve(
     *,
     preconditioner: LowRank | None = None,
     initial: Float[Array, " k"] | None = None,
-    tolerance: float = 1e-10,
+    tolerance: Float[Array, ""] | float = 1e-10,
     max_steps: int | None = None,
 ) -> CGResult:
     """Solves (K + λI) x = b by preconditioned conjugate gradients, without factorising anything.
@@ -129,8 +138,8 @@ def cg_solve(
     - `damping`: λ ≥ 0; the smaller it is, the more steps are needed.
     - `preconditioner`: a low-rank approximation of K, which saves most of the steps where K has few large
       eigenvalues.
-    - `initial`: a guess of x, such as the solution of a similar system. Its best multiple is where the iteration
-      starts, so that a bad guess costs one product and no accuracy.
+    - `initial`: a guess of x, such as the solution of a similar system. The iteration starts from its best
+      multiple, so that a bad guess costs one product and nothing else.
     - `tolerance`: it stops once ‖residual‖ is at most this times ‖b‖.
     - `max_steps`: it stops after this many steps in any case; by default 10 k.
 
@@ -148,7 +157,8 @@ def cg_solve(
     lam = jnp.asarray(damping).astype(b.dtype)
     product = _product(K)
     A = lambda v: product(v).astype(b.dtype) + lam * v  # noqa: E731
-    inverse = lambda v: v if preconditioner is None else preconditioner.precondition(v, lam)  # noqa: E731
+    low = preconditioner
+    inverse = lambda v: v if low is None else low.precondition(v, lam).astype(b.dtype)  # noqa: E731
     limit = positive_int("max_steps", 10 * b.shape[0] if max_steps is None else max_steps)
     size = jnp.linalg.norm(b)
 
@@ -180,7 +190,7 @@ def cg_solve(
 
 
 class _Iterate(NamedTuple):
-    """The iterate x, its residual r, the next direction p and rᵀP⁻¹r; and the x of the smallest ‖r‖ so far."""
+    """The iterate x, its residual r, the next direction p, rᵀP⁻¹r and ‖r‖; and the x of the least ‖r‖."""
 
     x: Float[Array, " k"]
     r: Float[Array, " k"]
@@ -208,7 +218,7 @@ def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = 
     - `size`: the number k of rows of K.
     - `rank`: the rank of the approximation, at most `size`.
     - `key`: the randomness of Ω.
-    - `dtype`: the dtype of K; by default JAX's own for real numbers.
+    - `dtype`: the dtype of K; for a function by default JAX's own for real numbers.
 
     **Returns:** the approximation as a `LowRank`.
 
@@ -218,9 +228,10 @@ def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = 
     ```
     """
     rank = positive_int("rank", rank, most=size, most_name="the number of rows")
-    dtype = jnp.result_type(float) if dtype is None else dtype
+    if dtype is None:
+        dtype = jnp.result_type(float) if callable(K) else K.dtype
     omega = jnp.linalg.qr(jax.random.normal(key, (size, rank), dtype))[0]
-    Y = lax.map(_product(K), omega.T, batch_size=TOGETHER).T
+    Y = lax.map(_product(K), omega.T, batch_size=TOGETHER).T.astype(dtype)
     core = jnp.matmul(omega.T, Y, precision=Precision.HIGHEST)
     w, V, keep = psd_eigh((core + core.T) / 2)
     root = jnp.where(keep, 1 / jnp.sqrt(jnp.where(keep, w, 1)), 0)

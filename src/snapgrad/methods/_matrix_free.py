@@ -20,11 +20,11 @@ AnySolver: TypeAlias = Solver | Literal["cg"] | CG
 """How a step solves its system: by a factorisation, or by conjugate gradients."""
 
 
-def any_solver(solver: Any) -> Solver | CG:
+def any_solver(solver: Any, direct: tuple[str, ...] = SOLVERS) -> Any:
     """A factorisation by its name, or conjugate gradients, for which `"cg"` is short."""
     if isinstance(solver, CG):
         return solver
-    return CG() if one_of("solver", solver, (*SOLVERS, "cg")) == "cg" else solver
+    return CG() if one_of("solver", solver, (*direct, "cg")) == "cg" else solver
 
 
 class CGState(eqx.Module):
@@ -34,22 +34,25 @@ class CGState(eqx.Module):
     residual: Float[Array, ""]  # the largest of them, relative
     unconverged: Int[Array, ""]
 
-    def after(self, solves: list[CGResult], settings: CG) -> "CGState":
-        """The state after a step with these solves."""
-        residual = jnp.max(jnp.stack([found.residual for found in solves]))
-        missed = residual > settings.goal(residual.dtype)
-        return CGState(
-            steps=sum((found.steps for found in solves), start=jnp.zeros_like(self.steps)),
-            residual=residual.astype(self.residual.dtype),
-            unconverged=self.unconverged + jnp.where(missed, 1, 0),
-        )
-
 
 def cg_state(solver: Solver | CG, params: Params) -> CGState | tuple[()]:
     """The state before the first step; nothing for a factorisation."""
     if not isinstance(solver, CG):
         return ()
     return CGState(jnp.zeros((), int), jnp.zeros((), real_dtype(params)), jnp.zeros((), int))
+
+
+def cg_after(state: Any, solves: list[CGResult], solver: Any) -> Any:
+    """The state after a step with these solves."""
+    if not isinstance(solver, CG):
+        return state
+    residual = jnp.max(jnp.stack([found.residual for found in solves]))
+    missed = residual > solver.goal(residual.dtype)
+    return CGState(
+        steps=sum((found.steps for found in solves), start=jnp.zeros_like(state.steps)),
+        residual=residual.astype(state.residual.dtype),
+        unconverged=state.unconverged + jnp.where(missed, 1, 0),
+    )
 
 
 def cg_report(state: CGState | tuple[()]) -> dict[str, Array]:
@@ -69,7 +72,7 @@ class MatrixFree(NamedTuple):
     product: Callable[[Float[Array, " s"]], Float[Array, " s"]]  # with the matrix, of size s
     right: Callable[[Float[Array, " k"]], Float[Array, " s"]]  # from u to the right-hand side
     back: Callable[[Float[Array, " s"]], Params]  # from the solution to the parameters
-    low: LowRank | None
+    low: LowRank
 
     def pinv(self, u: Float[Array, " k"], damping: Float[Array, ""]) -> tuple[Params, CGResult]:
         """J^{+(λ)}u, shaped like the parameters, and how well it was solved."""
@@ -99,7 +102,9 @@ def matrix_free(jacobian: AbstractJacobian, settings: CG, dtype: Any) -> MatrixF
         product = lambda x: right(J.mv(back(x)))  # noqa: E731
     size = min(k, n)
     rank = min(settings.rank, size)
-    low = nystrom(product, size=size, rank=rank, key=jax.random.key(0), dtype=dtype) if rank else None
+    low = LowRank(jnp.zeros((size, 0), dtype), jnp.zeros(0, dtype))
+    if rank:
+        low = nystrom(product, size=size, rank=rank, key=jax.random.key(0), dtype=dtype)
     return MatrixFree(settings, product, right, back, low)
 
 
@@ -114,4 +119,4 @@ def pinv_step(
     if not isinstance(solver, CG):
         return pinv_apply(jacobian, vector, damping, solver), state
     step, found = matrix_free(jacobian, solver, vector.dtype).pinv(vector, damping)
-    return step, state.after([found], solver)
+    return step, cg_after(state, [found], solver)

@@ -26,7 +26,7 @@ def pinv_apply(
     - `jacobian`: the operator J, such as `sg.jacobian` or `sg.DenseJacobian` gives.
     - `vector`: u, one number per row of J.
     - `damping`: λ ≥ 0, as an array.
-    - `solver`: as for `sg.SNG`, but for `"cg"`, which would have to say how far it came: see `sg.linalg.cg_solve`.
+    - `solver`: as for `sg.SNG`, save `"cg"`: that is `sg.linalg.cg_solve`, which also says how far it came.
 
     ```python
     jac = sg.DenseJacobian(jax.random.normal(jax.random.key(0), (6, 4)))

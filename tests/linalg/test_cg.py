@@ -97,7 +97,7 @@ SPECTRA = {"power": np.arange(1.0, 61.0) ** -2, "exponential": 0.7 ** np.arange(
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("spectrum", SPECTRA)
 def test_ill_conditioned_kernels_to_the_tolerance(spectrum, dtype):
-    """What is reported is true, and below the tolerance wherever rounding, ε‖A‖‖x‖ with ‖x‖ ≤ ‖b‖/λ, allows it."""
+    """What is reported is true, and within the tolerance plus rounding: ε‖A‖‖x‖, where ‖x‖ ≤ ‖b‖/λ."""
     Q = np.linalg.qr(np.random.default_rng(6).normal(size=(60, 60)))[0]
     K, b = jnp.asarray((Q * SPECTRA[spectrum]) @ Q.T, dtype), vector().astype(dtype)
     eps = float(jnp.finfo(dtype).eps)
@@ -115,7 +115,7 @@ def test_ill_conditioned_kernels_to_the_tolerance(spectrum, dtype):
 
 
 def test_says_when_it_did_not_converge_and_keeps_the_best():
-    """An exponential spectrum and λ far below it: the residual of plain CG is thousands of times the start's."""
+    """An exponential spectrum and λ far below it: the last residual is far larger than that of the start."""
     K, b = kernel(), vector()
     result = solve(K, b, 1e-10, tolerance=1e-8, max_steps=40)
     assert result.steps == 40

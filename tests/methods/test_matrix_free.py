@@ -119,7 +119,7 @@ def test_complex_parameters():
 
 @pytest.mark.parametrize("rank", [0, 16, 64])
 def test_what_a_sketch_knows_of_the_kernel(rank):
-    """Its trace and what rows explain of each other, for a smooth kernel: exactly from a sketch of all of it."""
+    """Its trace and what rows explain of each other, for a smooth kernel; exactly if it has sketched all."""
     x = jnp.linspace(0, 1, 40)
     J = jnp.exp(-((x[:, None] - jnp.linspace(0, 1, 50)[None]) ** 2) / 0.1) + 0.05 * jnp.eye(40, 50)
     jac, one = sg.DenseJacobian(J), jnp.asarray(1e-3)

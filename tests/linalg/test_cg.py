@@ -172,3 +172,11 @@ def test_with_a_jacobian_and_no_kernel():
 def test_rank_is_checked():
     with pytest.raises(ValueError, match=r"`rank` must be at most the number of rows, which is 4; got 5"):
         rp_cholesky(jnp.eye(4), rank=5, key=KEY)
+
+
+def test_no_solution_is_worse_than_none():
+    """In float32, λ far below the rounding of K: the recursion believes in residuals that x does not have."""
+    K, b = kernel().astype(jnp.float32), vector().astype(jnp.float32)
+    for low in (None, approximations(K, 40)["nystrom"]):
+        result = solve(K, b, 1e-9, low, tolerance=1e-4, max_steps=200)
+        assert true_residual(K, b, 1e-9, result.solution) < 1.01 and 1e-4 < result.residual <= 1

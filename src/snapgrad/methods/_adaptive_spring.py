@@ -102,6 +102,6 @@ class AdaptiveSpring(AbstractMethod):
         return found.step, AdaptiveSpringState(phi, found.state, pace, first, cg)
 
     def report(self, state: AdaptiveSpringState) -> dict[str, Scalar]:
-        """`damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`; and of `sg.CG`."""
+        """`damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`; and those of `sg.CG`."""
         pace = {"step_size": state.pace.step_size, "momentum": state.pace.momentum}
         return {**state.trial.report(), **pace, **cg_report(state.cg)}

@@ -60,6 +60,9 @@ def _sketched(jacobian: AbstractJacobian, damping: Float[Array, ""], settings: C
     whole = jax.vmap(jnp.vdot)(probes, jax.lax.map(free.product, probes, batch_size=PROBES))
     missed = jnp.maximum(jnp.mean(whole - (probes @ U) ** 2 @ s), 0)
     unit = (jnp.sum(s) + missed) / k
+    # Products are known to eps‖K‖ only: less damping is not felt, and costs iterations without end.
+    least = jnp.finfo(s.dtype).eps * jnp.max(s, initial=unit) / jnp.where(unit > 0, unit, 1)
+    damping = jnp.maximum(damping, least.astype(damping.dtype))
     lam = damping.astype(s.dtype) * unit
     inverse_diagonal = U**2 @ (1 / (s + lam))
     left = U.shape[0] - U.shape[1]  # directions that the sketch does not know

@@ -50,7 +50,31 @@ CASES = {
     "damping text": (lambda: sg.SNG(damping="small"), TypeError, ["damping", "small"]),
     "momentum one": (lambda: sg.Spring(1e-3, momentum=1.0), ValueError, ["momentum", "1.0", "[0, 1)"]),
     "momentum negative": (lambda: sg.Spring(1e-3, momentum=-0.1), ValueError, ["momentum", "-0.1"]),
-    "unknown solver": (lambda: sg.SNG(solver="lu"), ValueError, ["solver", "'lu'", "'cholesky'"]),
+    "unknown solver": (
+        lambda: sg.SNG(solver="lu"),
+        ValueError,
+        ["solver", "'lu'", "'auto'", "'cholesky'", "'eigh'", "'qr'", "'cg'"],
+    ),
+    "unknown solver of a self-tuning method": (
+        lambda: sg.Auto(solver="qr"),
+        ValueError,
+        ["solver", "'qr'", "'auto', 'cg'"],
+    ),
+    "cg where a direct solver is needed": (
+        lambda: sg.TwoBatch(solver="cg"),
+        ValueError,
+        ["solver", "'cg'", "'eigh'"],
+    ),
+    "cg alone without its report": (
+        lambda: sg.methods.pinv_apply(sg.DenseJacobian(J), r, jnp.asarray(0.1), "cg"),
+        ValueError,
+        ["solver", "'cg'", "'eigh'"],
+    ),
+    "cg tolerance negative": (lambda: sg.CG(tolerance=-1.0), ValueError, ["tolerance", "-1.0", "[0, 1)"]),
+    "cg tolerance text": (lambda: sg.CG(tolerance="tight"), TypeError, ["tolerance", "tight"]),
+    "cg without steps": (lambda: sg.CG(max_steps=0), ValueError, ["max_steps", "0"]),
+    "cg rank negative": (lambda: sg.CG(rank=-2), ValueError, ["rank", "-2"]),
+    "cg rank not whole": (lambda: sg.CG(rank=2.5), TypeError, ["rank", "2.5"]),
     "integer parameters": (lambda: sg.SNG().init({"w": jnp.ones(2, int)}), TypeError, ["params['w']", "int"]),
     "text in parameters": (
         lambda: sg.Spring().init({"w": jnp.ones(2), "name": "net"}),

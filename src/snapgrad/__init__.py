@@ -13,6 +13,7 @@ from ._contracts import AbstractSampler as AbstractSampler
 from ._contracts import Linearisation as Linearisation
 from ._contracts import Pair as Pair
 from ._contracts import Result as Result
+from .linalg import CG as CG
 from .methods import SGD as SGD
 from .methods import SNG as SNG
 from .methods import AdaptiveSpring as AdaptiveSpring

@@ -25,14 +25,21 @@ def vector(size=60):
 @functools.partial(jax.jit, static_argnums=1)
 def approximations(K, rank):
     return {
-        "nystrom": nystrom(lambda v: K @ v, size=K.shape[0], rank=rank, key=KEY),
+        "nystrom": nystrom(lambda v: K @ v, size=K.shape[0], rank=rank, key=KEY, dtype=K.dtype),
         "rp_cholesky": rp_cholesky(K, rank=rank, key=KEY),
     }
 
 
-@jax.jit
-def solve(K, b, damping, low=None):
-    return cg_solve(K, b, damping, preconditioner=low, tolerance=1e-12)
+@functools.partial(jax.jit, static_argnames="max_steps")
+def solve(K, b, damping, low=None, initial=None, tolerance=1e-12, max_steps=None):
+    return cg_solve(
+        K, b, damping, preconditioner=low, initial=initial, tolerance=tolerance, max_steps=max_steps
+    )
+
+
+def true_residual(K, b, damping, x):
+    K, b, x = (np.asarray(a, float) for a in (K, b, x))
+    return np.linalg.norm(b - K @ x - float(damping) * x) / np.linalg.norm(b)
 
 
 @pytest.mark.parametrize("damping", [1e-2, 1e-6])
@@ -84,6 +91,67 @@ def test_rank_deficient_kernel_and_zero_right_hand_side():
     assert nothing.steps == 0 and nothing.residual == 0 and not np.any(nothing.solution)
 
 
+SPECTRA = {"power": np.arange(1.0, 61.0) ** -2, "exponential": 0.7 ** np.arange(60)}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_ill_conditioned_kernels_to_the_tolerance(spectrum, dtype):
+    """What is reported is true, and within the tolerance plus rounding: ε‖A‖‖x‖, where ‖x‖ ≤ ‖b‖/λ."""
+    Q = np.linalg.qr(np.random.default_rng(6).normal(size=(60, 60)))[0]
+    K, b = jnp.asarray((Q * SPECTRA[spectrum]) @ Q.T, dtype), vector().astype(dtype)
+    eps = float(jnp.finfo(dtype).eps)
+    low = approximations(K, 40)["nystrom"]
+    for damping in (1e-2, 1e-4, 1e-6, 1e-8, 1e-10) if dtype == jnp.float64 else (1e-2, 1e-3, 1e-4):
+        result = solve(K, b, damping, low, tolerance=eps**0.5)
+        allowed = eps**0.5 + 4 * eps * (1 + damping) / damping
+        exact = np.linalg.solve(np.asarray(K, float) + damping * np.eye(60), np.asarray(b, float))
+        reached = true_residual(K, b, damping, result.solution)
+        assert abs(result.residual - reached) < 0.1 * reached + 4 * eps / damping
+        assert reached < allowed
+        error = np.linalg.norm(result.solution - exact) / np.linalg.norm(exact)
+        assert error < allowed / damping
+        assert result.steps < 100
+
+
+def test_says_when_it_did_not_converge_and_keeps_the_best():
+    """An exponential spectrum and λ far below it: the last residual is far larger than that of the start."""
+    K, b = kernel(), vector()
+    result = solve(K, b, 1e-10, tolerance=1e-8, max_steps=40)
+    assert result.steps == 40
+    np.testing.assert_allclose(result.residual, true_residual(K, b, 1e-10, result.solution), rtol=1e-6)
+    assert 1e-8 < result.residual <= 1
+
+
+def test_starts_from_the_best_multiple_of_a_guess():
+    K, b = kernel(), vector()
+    exact = psd_solve(K, b, 1e-2)
+    assert solve(K, b, 1e-2, initial=5 * exact, tolerance=1e-8).steps == 0
+    cold = solve(K, b, 1e-2, tolerance=1e-8)
+    for guess in (exact + 1e-6 * vector()[::-1], 1e6 * vector()[::-1], jnp.zeros(60)):
+        warm = solve(K, b, 1e-2, initial=guess, tolerance=1e-8)
+        assert warm.residual < 1e-8 and warm.steps <= cold.steps + 2
+    assert solve(K, b, 1e-2, initial=exact + 1e-6 * vector()[::-1], tolerance=1e-8).steps < cold.steps / 2
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("rank", [0, 3])
+def test_sketch_of_more_columns_than_the_rank(rank, dtype):
+    """Without damping, a consistent system: the solution of least norm, in one step or two."""
+    J = jnp.asarray(np.random.default_rng(7).normal(size=(20, rank)), dtype)
+    K = J @ J.T
+    low = approximations(K, 20)["nystrom"]
+    U, s = np.asarray(low.vectors), np.asarray(low.values)
+    eps = float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(U.T @ U, np.eye(20), atol=100 * eps)
+    np.testing.assert_allclose((U * s) @ U.T, K, atol=100 * eps * (1 + float(jnp.trace(K))))
+    b = K @ jnp.ones(20, dtype)
+    result = solve(K, b, 0.0, low, tolerance=eps**0.5)
+    expected = np.linalg.pinv(np.asarray(K, float), rcond=1e-5) @ np.asarray(b, float)
+    np.testing.assert_allclose(result.solution, expected, atol=eps**0.5)
+    assert result.steps <= 2
+
+
 def test_with_a_jacobian_and_no_kernel():
     rng = np.random.default_rng(5)
     params = {"W": jnp.asarray(rng.normal(size=(4, 30))), "v": jnp.asarray(rng.normal(size=30))}
@@ -104,3 +172,11 @@ def test_with_a_jacobian_and_no_kernel():
 def test_rank_is_checked():
     with pytest.raises(ValueError, match=r"`rank` must be at most the number of rows, which is 4; got 5"):
         rp_cholesky(jnp.eye(4), rank=5, key=KEY)
+
+
+def test_no_solution_is_worse_than_none():
+    """In float32, λ far below the rounding of K: the recursion believes in residuals that x does not have."""
+    K, b = kernel().astype(jnp.float32), vector().astype(jnp.float32)
+    for low in (None, approximations(K, 40)["nystrom"]):
+        result = solve(K, b, 1e-9, low, tolerance=1e-4, max_steps=200)
+        assert true_residual(K, b, 1e-9, result.solution) < 1.01 and 1e-4 < result.residual <= 1

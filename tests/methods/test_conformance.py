@@ -15,20 +15,26 @@ from steps import affine, take
 
 import snapgrad as sg
 
+TIGHT = sg.CG(tolerance=1e-12, rank=2)
+WHOLE = sg.CG(tolerance=1e-12)  # a sketch of the whole kernel estimates nothing
 METHODS = {
     "auto": lambda lam=1e-2, mu=0.8: sg.Auto(damping=lam),  # with few rows; its other half is the next row
     "levenberg-marquardt": lambda lam=1e-2, mu=0.8: sg.LevenbergMarquardt(damping=lam),
     "adaptive-spring": lambda lam=1e-2, mu=0.8: sg.AdaptiveSpring(damping=lam),
     "line-search": lambda lam=1e-2, mu=0.8: sg.methods.LineSearch(sg.Spring(damping=lam, momentum=mu)),
+    # Without the bend: on an exact model it solves for rounding errors, in any number of iterations.
+    "adaptive-spring-cg": lambda lam=1e-2, mu=0.8: sg.AdaptiveSpring(damping=lam, bend=False, solver=WHOLE),
     "lbfgs": lambda lam=1e-2, mu=0.8: sg.methods.LBFGS(memory=3),
     "sng": lambda lam=1e-2, mu=0.8: sg.SNG(damping=lam),
     "sng-eigh": lambda lam=1e-2, mu=0.8: sg.SNG(damping=lam, solver="eigh"),
     "sng-qr": lambda lam=1e-2, mu=0.8: sg.SNG(damping=lam, solver="qr"),
+    "sng-cg": lambda lam=1e-2, mu=0.8: sg.SNG(damping=lam, solver=TIGHT),
+    "spring-cg": lambda lam=1e-2, mu=0.8: sg.Spring(damping=lam, momentum=mu, solver=TIGHT),
     "spring": lambda lam=1e-2, mu=0.8: sg.Spring(damping=lam, momentum=mu),
     "two-batch": lambda lam=1e-2, mu=0.8: sg.TwoBatch(damping=lam),
     "sgd": lambda lam=1e-2, mu=0.8: sg.SGD(),
 }
-SELF_TUNING = ("auto", "levenberg-marquardt", "adaptive-spring", "line-search", "lbfgs")
+SELF_TUNING = ("auto", "levenberg-marquardt", "adaptive-spring", "adaptive-spring-cg", "line-search", "lbfgs")
 """They try their steps on the batch, return the whole step, and are used with a unit learning rate."""
 MANY_ROWS = ("levenberg-marquardt",)
 """They are meant for more rows than the 10 parameters."""

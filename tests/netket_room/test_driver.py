@@ -123,6 +123,27 @@ def test_full_summation_is_the_dense_formula(name, method, holomorphic):
         np.testing.assert_allclose(found.variance, np.sum(r**2) / 4)
 
 
+def test_conjugate_gradients_take_the_same_steps_without_a_kernel(monkeypatch):
+    """And log how far they came; that centred rows have a null space, which `lift` fills, does not matter."""
+    wanted = []
+    for solver in ("auto", sg.CG(tolerance=1e-12, rank=8)):
+        vstate = sampled("phase")
+        driver = sgn.VMC(HAMILTONIAN, 0.05, vstate, method=sg.Spring(1e-3, 0.8, solver))
+        if solver != "auto":
+            monkeypatch.setattr(sgn._log_psi.LiftedJacobian, "gram", None)
+            monkeypatch.setattr(sgn._log_psi.LiftedJacobian, "dense", None)
+        for step in range(2):
+            draw(vstate, step)
+            _, direction = driver.compute_loss_and_update()
+            driver.update_parameters(direction)
+            wanted.append(direction)
+    assert gap(wanted[2], wanted[0]) < 1e-9 and gap(wanted[3], wanted[1]) < 1e-9
+    log = {}
+    driver._log_additional_data(log)
+    assert 0 < log["cg_residual"] < 1e-12 and log["cg_steps"] > 0 and log["cg_unconverged"] == 0
+    assert "solver=CG(tolerance=1e-12, rank=8)" in repr(driver)
+
+
 def test_full_summation_reaches_the_ground_state():
     vstate = summed("few, complex")
     # A step is one of imaginary time, 2η: it must be short against the inverse of the spectrum's width, 10.

@@ -1,5 +1,7 @@
 """What sees only arrays: regularised pseudoinverses, symmetric polynomials, subsets, sketches."""
 
+from ._cg import CG as CG
+from ._cg import CGResult as CGResult
 from ._cg import LowRank as LowRank
 from ._cg import cg_solve as cg_solve
 from ._cg import nystrom as nystrom

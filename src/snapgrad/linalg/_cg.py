@@ -7,6 +7,7 @@ Gaussian Nyström sketch (Frangella, Tropp and Udell, 2023; `rank` products).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
@@ -14,14 +15,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import Precision
-from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import positive_int, real_scalar
+from ._gram import psd_eigh, rank_cutoff
 from ._select import pivoted_cholesky
 
 Kernel: TypeAlias = Float[Array, "k k"] | Callable[[Float[Array, " k"]], Float[Array, " k"]]
 """A positive semidefinite matrix, or the function that multiplies by it."""
+
+TOGETHER = 8
+"""So many products with K are taken at once: more fill a core no better, and each holds a Jᵀv."""
 
 
 class LowRank(eqx.Module):
@@ -41,17 +45,72 @@ class LowRank(eqx.Module):
     values: Float[Array, " r"]
 
     def precondition(self, v: Float[Array, " k"], damping: Float[Array, ""]) -> Float[Array, " k"]:
-        """P⁻¹ v for P = (UsUᵀ + λI) / (s_r + λ) on the span of U and the identity on the rest."""
+        """P⁻¹ v for P = (UsUᵀ + λI) / (s_r + λ) on the span of U and the identity on the rest.
+
+        s_r is the smallest value for which s + λ is not lost beside the largest: less is rounding error.
+        """
+        if self.values.shape[0] == 0:
+            return v
+        sizes = self.values + damping
+        known = sizes > rank_cutoff(sizes.shape[0], sizes.dtype) * sizes[0]
+        least = jnp.min(jnp.where(known, sizes, sizes[0]))
+        ratio = jnp.where(known, least / jnp.where(known, sizes, 1), 1)
         inside = jnp.matmul(self.vectors.T, v, precision=Precision.HIGHEST)
-        scale = jnp.where(self.values + damping > 0, self.values + damping, 1)
-        change = ((self.values[-1] + damping) / scale - 1) * inside
-        return v + jnp.matmul(self.vectors, change, precision=Precision.HIGHEST)
+        return v + jnp.matmul(self.vectors, (ratio - 1) * inside, precision=Precision.HIGHEST)
+
+
+@dataclass(frozen=True)
+class CG:
+    """Conjugate gradients as the `solver` of a method: products with J and Jᵀ, and neither kernel nor rows.
+
+    `solver="cg"` is `solver=sg.CG()`. The system is (JJᵀ + λI)z = u or, where there are more rows than
+    parameters, (JᵀJ + λI)x = Jᵀu. A method with this solver reports `cg_steps`, the iterations of its last
+    step; `cg_residual`, the largest relative residual of its solves; and `cg_unconverged`, in how many steps
+    so far that was above the tolerance.
+
+    **Arguments:**
+
+    - `tolerance`: a solve stops once its residual is at most this times its right-hand side; by default 1e-6
+      in float64 and the square root of the rounding error, 3.5e-4, in float32.
+    - `max_steps`: a solve stops after this many iterations in any case, with the least residual that it met.
+    - `rank`: of the Nyström preconditioner, which takes this many more products for each batch; 0 for none.
+      Kernels of networks have few large eigenvalues, and the smaller λ, the more it saves.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (6, 8))
+    lin = sg.Linearisation(jnp.ones(6), sg.DenseJacobian(J))
+    method = sg.Spring(damping=1e-3, momentum=0.9, solver=sg.CG(tolerance=1e-6, rank=4))
+    direction, state = method.direction(lin, method.init(jnp.zeros(8)))
+    method.report(state)["cg_residual"]                           # at most 1e-6, or it did not converge
+    ```
+    """
+
+    tolerance: float | None = None
+    max_steps: int = 200
+    rank: int = 64
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None:
+            real_scalar("tolerance", self.tolerance, low=0, below=1)
+        positive_int("max_steps", self.max_steps)
+        if self.rank != 0:
+            positive_int("rank", self.rank)
+
+    def goal(self, dtype: Any) -> float:
+        """The tolerance for numbers of this type."""
+        least = max(1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
+        return least if self.tolerance is None else float(self.tolerance)
 
 
 class CGResult(NamedTuple):
     """What `cg_solve` returns: the solution x, how many steps it took, and ‖b − (K + λI)x‖ / ‖b‖.
 
     The residual is computed afresh at the end, so it is not the one that the recursion believes in.
+
+    ```python
+    found = sg.linalg.cg_solve(jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2), damping=0.5)
+    found.solution, found.steps, found.residual
+    ```
     """
 
     solution: Float[Array, " k"]
@@ -59,13 +118,15 @@ class CGResult(NamedTuple):
     residual: Float[Array, ""]
 
 
+@jax.default_matmul_precision("highest")
 def cg_solve(
     K: Kernel,
     b: Float[Array, " k"],
     damping: Float[Array, ""] | float,
     *,
     preconditioner: LowRank | None = None,
-    tolerance: float = 1e-10,
+    initial: Float[Array, " k"] | None = None,
+    tolerance: Float[Array, ""] | float = 1e-10,
     max_steps: int | None = None,
 ) -> CGResult:
     """Solves (K + λI) x = b by preconditioned conjugate gradients, without factorising anything.
@@ -77,6 +138,8 @@ def cg_solve(
     - `damping`: λ ≥ 0; the smaller it is, the more steps are needed.
     - `preconditioner`: a low-rank approximation of K, which saves most of the steps where K has few large
       eigenvalues.
+    - `initial`: a guess of x, such as the solution of a similar system. The iteration starts from its best
+      multiple, so that a bad guess costs one product and nothing else.
     - `tolerance`: it stops once ‖residual‖ is at most this times ‖b‖.
     - `max_steps`: it stops after this many steps in any case; by default 10 k.
 
@@ -93,18 +156,17 @@ def cg_solve(
     """
     lam = jnp.asarray(damping).astype(b.dtype)
     product = _product(K)
-    A = lambda v: product(v) + lam * v  # noqa: E731
-    inverse = lambda v: v if preconditioner is None else preconditioner.precondition(v, lam)  # noqa: E731
+    A = lambda v: product(v).astype(b.dtype) + lam * v  # noqa: E731
+    low = preconditioner
+    inverse = lambda v: v if low is None else low.precondition(v, lam).astype(b.dtype)  # noqa: E731
     limit = positive_int("max_steps", 10 * b.shape[0] if max_steps is None else max_steps)
-    goal = tolerance * jnp.linalg.norm(b)
+    size = jnp.linalg.norm(b)
 
-    def unfinished(state) -> Any:
-        x, r, p, rz, steps = state
-        del x, p
-        return (jnp.linalg.norm(r) > goal) & (steps < limit) & (rz > 0)
+    def unfinished(state: _Iterate) -> Bool[Array, ""]:
+        return (state.size > tolerance * size) & (state.steps < limit) & (state.rz > 0)
 
-    def step(state) -> Any:
-        x, r, p, rz, steps = state
+    def step(state: _Iterate) -> _Iterate:
+        x, r, p, rz = state.x, state.r, state.p, state.rz
         Ap = A(p)
         curvature = jnp.vdot(p, Ap)
         alpha = jnp.where(curvature > 0, rz / jnp.where(curvature > 0, curvature, 1), 0)
@@ -112,14 +174,42 @@ def cg_solve(
         z = inverse(r)
         # Without curvature there is no step to take: stop by an rz of zero.
         new = jnp.where(curvature > 0, jnp.vdot(r, z), 0)
-        return x, r, z + new / rz * p, new, steps + 1
+        return state.then(x, r, z + new / rz * p, new)
 
-    z = inverse(b)
-    start = jnp.zeros_like(b), b, z, jnp.vdot(b, z), jnp.asarray(0)
-    x, _, _, _, steps = lax.while_loop(unfinished, step, start)
-    size = jnp.linalg.norm(b)
-    residual = jnp.linalg.norm(b - A(x)) / jnp.where(size > 0, size, 1)
-    return CGResult(x, steps, residual)
+    x, r = jnp.zeros_like(b), b
+    if initial is not None:
+        image = A(initial)
+        length = jnp.vdot(initial, image)
+        scale = jnp.vdot(initial, b) / jnp.where(length > 0, length, 1)
+        x, r = scale * initial, b - scale * image
+    z = inverse(r)
+    start = _Iterate(x, r, z, jnp.vdot(r, z), jnp.linalg.norm(r), x, jnp.linalg.norm(r), jnp.asarray(0))
+    end = lax.while_loop(unfinished, step, start)
+    # The recursion for r drifts where x is large: what counts is the residual that x really has.
+    least = jnp.linalg.norm(b - A(end.best))
+    worse = least > start.size
+    residual = jnp.where(worse, start.size, least) / jnp.where(size > 0, size, 1)
+    return CGResult(jnp.where(worse, start.x, end.best), end.steps, residual)
+
+
+class _Iterate(NamedTuple):
+    """The iterate x, its residual r, the next direction p, rᵀP⁻¹r and ‖r‖; and the x of the least ‖r‖."""
+
+    x: Float[Array, " k"]
+    r: Float[Array, " k"]
+    p: Float[Array, " k"]
+    rz: Float[Array, ""]
+    size: Float[Array, ""]
+    best: Float[Array, " k"]
+    least: Float[Array, ""]
+    steps: Int[Array, ""]
+
+    def then(self, x: Array, r: Array, p: Array, rz: Array) -> "_Iterate":
+        """The next one. ‖r‖ may grow on the way: what is kept is never worse than the start."""
+        size = jnp.linalg.norm(r)
+        better = size < self.least
+        best = jnp.where(better, x, self.best)
+        return _Iterate(x, r, p, rz, size, best, jnp.minimum(size, self.least), self.steps + 1)
 
 
 def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = None) -> LowRank:
@@ -131,7 +221,7 @@ def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = 
     - `size`: the number k of rows of K.
     - `rank`: the rank of the approximation, at most `size`.
     - `key`: the randomness of Ω.
-    - `dtype`: the dtype of K; by default JAX's own for real numbers.
+    - `dtype`: the dtype of K; for a function by default JAX's own for real numbers.
 
     **Returns:** the approximation as a `LowRank`.
 
@@ -141,17 +231,16 @@ def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = 
     ```
     """
     rank = positive_int("rank", rank, most=size, most_name="the number of rows")
-    product = _product(K)
-    dtype = jnp.result_type(float) if dtype is None else dtype
+    if dtype is None:
+        dtype = jnp.result_type(float) if callable(K) else K.dtype
     omega = jnp.linalg.qr(jax.random.normal(key, (size, rank), dtype))[0]
-    Y = lax.map(product, omega.T).T
-    shift = jnp.finfo(dtype).eps * jnp.linalg.norm(Y) * size**0.5
-    Y = Y + shift * omega
+    Y = lax.map(_product(K), omega.T, batch_size=TOGETHER).T.astype(dtype)
     core = jnp.matmul(omega.T, Y, precision=Precision.HIGHEST)
-    L = jnp.linalg.cholesky((core + core.T) / 2)
-    B = solve_triangular(L, Y.T, lower=True).T
+    w, V, keep = psd_eigh((core + core.T) / 2)
+    root = jnp.where(keep, 1 / jnp.sqrt(jnp.where(keep, w, 1)), 0)
+    B = jnp.matmul(Y, V * root[None, :], precision=Precision.HIGHEST)
     U, s, _ = jnp.linalg.svd(B, full_matrices=False)
-    return LowRank(U, jnp.maximum(s**2 - shift, 0))
+    return LowRank(U, s**2)
 
 
 def rp_cholesky(K: Float[Array, "k k"], *, rank: int, key: PRNGKeyArray) -> LowRank:

@@ -16,6 +16,7 @@ from ._levenberg_marquardt import LevenbergMarquardt as LevenbergMarquardt
 from ._levenberg_marquardt import LevenbergMarquardtState as LevenbergMarquardtState
 from ._line_search import LineSearch as LineSearch
 from ._line_search import LineSearchState as LineSearchState
+from ._matrix_free import CGState as CGState
 from ._pinv import inverse_fisher_apply as inverse_fisher_apply
 from ._pinv import pinv_apply as pinv_apply
 from ._sgd import SGD as SGD

@@ -1,7 +1,7 @@
 """SPRING with damping, step size and momentum that tune themselves."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -10,9 +10,11 @@ from jaxtyping import Array, Float, Scalar
 
 from .._checks import real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params, tree_where
-from ..linalg import factorise
+from ..linalg import CG
+from ._matrix_free import CGState, any_solver, cg_after, cg_report, cg_state
 from ._pace import Pace, first_pace
-from ._policy import affordable_solver, bearable_damping, quickest
+from ._policy import quickest
+from ._system import linear_system
 from ._trial import TrialState, attempt, dot, real_dtype, residual_at, trial_state
 
 START = 1e-2
@@ -20,12 +22,13 @@ START = 1e-2
 
 
 class AdaptiveSpringState(eqx.Module):
-    """The increment φ, the state of the trials, the pace, and ‖r‖ at the first step."""
+    """The increment φ, the state of the trials, the pace, ‖r‖ at the first step, and what solves took."""
 
     increment: Params
     trial: TrialState
     pace: Pace
     first: Float[Array, ""]
+    cg: CGState | tuple[()]
 
 
 class AdaptiveSpring(AbstractMethod):
@@ -41,6 +44,7 @@ class AdaptiveSpring(AbstractMethod):
 
     - `damping`: where the damping starts, relative to the mean eigenvalue of JJᵀ.
     - `bend`: whether to add the second-order part of the step.
+    - `solver`: `"auto"`, by one factorisation of the kernel, or `"cg"` (or a `sg.CG`), by products alone.
 
     ```python
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
@@ -52,17 +56,23 @@ class AdaptiveSpring(AbstractMethod):
 
     damping: Float[Array, ""]
     bend: bool = eqx.field(static=True)
+    solver: Literal["auto"] | CG = eqx.field(static=True)
 
-    def __init__(self, damping: Any = 1e-2, bend: bool = True):
+    def __init__(self, damping: Any = 1e-2, bend: bool = True, solver: Literal["auto", "cg"] | CG = "auto"):
         self.damping = real_scalar("damping", damping, low=0)
         self.bend = bend
+        self.solver = any_solver(solver, ("auto",))
 
     def init(self, params: Params) -> AdaptiveSpringState:
         """φ = 0, and no history."""
         dtype = real_dtype(params)
         increment = jax.tree.map(jnp.zeros_like, params)
         return AdaptiveSpringState(
-            increment, trial_state(params, self.damping), first_pace(dtype), jnp.zeros((), dtype)
+            increment=increment,
+            trial=trial_state(params, self.damping),
+            pace=first_pace(dtype),
+            first=jnp.zeros((), dtype),
+            cg=cg_state(self.solver, params),
         )
 
     @jax.default_matmul_precision("highest")
@@ -70,35 +80,28 @@ class AdaptiveSpring(AbstractMethod):
         """The whole step, zero where it would raise the loss on the batch."""
         after = residual_at(lin, "sg.AdaptiveSpring")
         r, phi = lin.residual, state.increment
-        jac = quickest(lin.jacobian, phi)
+        jac = lin.jacobian if isinstance(self.solver, CG) else quickest(lin.jacobian, phi)
         k, n = jac.shape
-        K = jac.gram()
-        unit = jnp.trace(K) / k
         size = jnp.sqrt(dot(r, r)).astype(state.first.dtype)
         first = jnp.where(state.trial.step == 0, size, state.first)
         falling = START * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
-        damping = bearable_damping(jnp.maximum(state.trial.damping, falling), n, k)
-        lam = (damping * unit).astype(K.dtype)
-        factors = factorise(K, lam, affordable_solver(n, k), rows=lambda: jac.dense().T, unit=unit)
-
-        apart = 1 / factors.inverse_diagonal() - lam  # squared distance of a row from the span of the others
+        damping = jnp.maximum(state.trial.damping, falling)
+        system = linear_system(jac, damping, self.solver, r.dtype)
         time = (state.trial.step + 1).astype(size.dtype)
-        pace = state.pace.update(time, size, 1 - jnp.sum(apart) / (k * unit), most=max(1.0, 2 * n / k))
-
-        def solve(u: Float[Array, " k"]) -> Params:
-            return jac.rmv(factors.solve(u))
+        pace = state.pace.update(time, size, system.explained, most=max(1.0, 2 * n / k))
 
         mu, eta = pace.momentum.astype(r.dtype), pace.step_size
-        new = solve(r - mu * jac.mv(phi))
+        new = system.pinv(r - mu * jac.mv(phi))
         phi = jax.tree.map(lambda old, add: mu.astype(old.dtype) * old + add, phi, new)
         step = jax.tree.map(lambda x: eta.astype(x.dtype) * x, phi)
-        trial = replace(state.trial, damping=damping)
-        found = attempt(lin, trial, step, jac.mv(step), solve, after, self.bend)
+        trial = replace(state.trial, damping=system.damping)
+        found = attempt(lin, trial, step, jac.mv(step), system.pinv, after, self.bend)
         halved = jax.tree.map(lambda x: x / 2, state.increment)  # after a refusal
         phi = tree_where(found.taken, phi, halved)
-        return found.step, AdaptiveSpringState(phi, found.state, pace, first)
+        cg = cg_after(state.cg, system.solves, self.solver)
+        return found.step, AdaptiveSpringState(phi, found.state, pace, first, cg)
 
     def report(self, state: AdaptiveSpringState) -> dict[str, Scalar]:
-        """`damping`, `step_size`, `momentum`, `gain` and how many steps were `refused`."""
+        """`damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`; and those of `sg.CG`."""
         pace = {"step_size": state.pace.step_size, "momentum": state.pace.momentum}
-        return {**state.trial.report(), **pace}
+        return {**state.trial.report(), **pace, **cg_report(state.cg)}

@@ -1,12 +1,13 @@
 """A natural-gradient method without settings."""
 
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Scalar
 
 from .._contracts import AbstractMethod, Linearisation, Params
+from ..linalg import CG
 from ._adaptive_spring import AdaptiveSpring, AdaptiveSpringState
 from ._levenberg_marquardt import LevenbergMarquardt, LevenbergMarquardtState
 
@@ -32,6 +33,8 @@ class Auto(AbstractMethod):
 
     - `damping`: where the damping starts, relative to the size of the matrix that it is added to.
     - `bend`: whether to add the second-order part of the step.
+    - `solver`: `"auto"`, or `"cg"` (or a `sg.CG`) for batches of at most as many rows as parameters, but too
+      many to factor their kernel: see `sg.AdaptiveSpring`.
 
     ```python
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
@@ -44,9 +47,9 @@ class Auto(AbstractMethod):
     many: LevenbergMarquardt
     few: AdaptiveSpring
 
-    def __init__(self, damping: Any = 1e-2, bend: bool = True):
+    def __init__(self, damping: Any = 1e-2, bend: bool = True, solver: Literal["auto", "cg"] | CG = "auto"):
         self.many = LevenbergMarquardt(damping, bend)
-        self.few = AdaptiveSpring(damping, bend)
+        self.few = AdaptiveSpring(damping, bend, solver)
 
     def init(self, params: Params) -> AutoState:
         """No history."""
@@ -63,6 +66,7 @@ class Auto(AbstractMethod):
 
     def report(self, state: AutoState) -> dict[str, Scalar]:
         """`damping`, `step_size`, `momentum`, `gain` and how many steps were `refused`."""
-        many = {"step_size": jnp.ones(()), "momentum": jnp.zeros(()), **self.many.report(state.many)}
+        few = self.few.report(state.few)
+        many = {**few, "step_size": jnp.ones(()), "momentum": jnp.zeros(()), **self.many.report(state.many)}
         used = state.few.trial.step > 0
-        return {name: jnp.where(used, few, many[name]) for name, few in self.few.report(state.few).items()}
+        return {name: jnp.where(used, value, many[name]) for name, value in few.items()}

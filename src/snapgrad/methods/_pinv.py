@@ -5,8 +5,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from .._checks import one_of
 from .._contracts import AbstractJacobian, Params
-from ..linalg import Solver, gram, pinv_solve, psd_eigh, psd_solve
+from ..linalg import SOLVERS, Solver, gram, pinv_solve, psd_eigh, psd_solve
 from ..operators import RealPairs, from_pairs, to_pairs
 
 
@@ -25,13 +26,14 @@ def pinv_apply(
     - `jacobian`: the operator J, such as `sg.jacobian` or `sg.DenseJacobian` gives.
     - `vector`: u, one number per row of J.
     - `damping`: λ ≥ 0, as an array.
-    - `solver`: as for `sg.SNG`.
+    - `solver`: as for `sg.SNG`, save `"cg"`: that is `sg.linalg.cg_solve`, which also says how far it came.
 
     ```python
     jac = sg.DenseJacobian(jax.random.normal(jax.random.key(0), (6, 4)))
     x = sg.methods.pinv_apply(jac, jnp.ones(6), jnp.asarray(1e-3))                         # [4]
     ```
     """
+    one_of("solver", solver, SOLVERS)
     k, n = jacobian.shape
     if solver != "qr" and k <= n:
         return jacobian.rmv(psd_solve(jacobian.gram(), vector, damping, solver))

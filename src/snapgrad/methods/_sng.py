@@ -3,12 +3,12 @@
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Scalar
 
-from .._checks import float_params, one_of, real_scalar
+from .._checks import float_params, real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params, State
-from ..linalg import SOLVERS, Solver
-from ._pinv import pinv_apply
+from ..linalg import CG, Solver
+from ._matrix_free import AnySolver, any_solver, cg_report, cg_state, pinv_step
 
 
 class SNG(AbstractMethod):
@@ -22,7 +22,8 @@ class SNG(AbstractMethod):
 
     - `damping`: λ ≥ 0; at λ = 0 the pseudoinverse, also for rank-deficient J_S.
     - `solver`: `"auto"` (Cholesky, eigenvalues where that is not safe), `"cholesky"`, `"eigh"`, or
-      `"qr"`, which forms J_S and does not square its condition number.
+      `"qr"`, which forms J_S and does not square its condition number; or `"cg"`, conjugate gradients, which
+      form nothing, for kernels too large to factor. `sg.CG` holds its settings and says what it reports.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
@@ -33,17 +34,20 @@ class SNG(AbstractMethod):
     """
 
     damping: Float[Array, ""]
-    solver: Solver = eqx.field(static=True)
+    solver: Solver | CG = eqx.field(static=True)
 
-    def __init__(self, damping: Any = 0.0, solver: Solver = "auto"):
+    def __init__(self, damping: Any = 0.0, solver: AnySolver = "auto"):
         self.damping = real_scalar("damping", damping, low=0)
-        self.solver = one_of("solver", solver, SOLVERS)
+        self.solver = any_solver(solver)
 
     def init(self, params: Params) -> State:
-        """No state."""
-        float_params("params", params)
-        return ()
+        """No state, but with conjugate gradients what they took."""
+        return cg_state(self.solver, float_params("params", params))
 
     def propose(self, lin: Linearisation, state: State) -> tuple[Params, State]:
         """J_S^{+(λ)} r_S."""
-        return pinv_apply(lin.jacobian, lin.residual, self.damping, self.solver), state
+        return pinv_step(lin.jacobian, lin.residual, self.damping, self.solver, state)
+
+    def report(self, state: State) -> dict[str, Scalar]:
+        """With conjugate gradients `cg_steps`, `cg_residual` and `cg_unconverged`."""
+        return cg_report(state)

@@ -5,18 +5,19 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Scalar
 
-from .._checks import float_params, one_of, real_scalar
+from .._checks import float_params, real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params
-from ..linalg import SOLVERS, Solver
-from ._pinv import pinv_apply
+from ..linalg import CG, Solver
+from ._matrix_free import AnySolver, CGState, any_solver, cg_report, cg_state, pinv_step
 
 
 class SpringState(eqx.Module):
-    """The momentum variable φ, shaped like the parameters."""
+    """The momentum variable φ, shaped like the parameters; with conjugate gradients what they took."""
 
     increment: Params
+    cg: CGState | tuple[()] = ()
 
 
 class Spring(AbstractMethod):
@@ -41,21 +42,26 @@ class Spring(AbstractMethod):
 
     damping: Float[Array, ""]
     momentum: Float[Array, ""]
-    solver: Solver = eqx.field(static=True)
+    solver: Solver | CG = eqx.field(static=True)
 
-    def __init__(self, damping: Any = 0.0, momentum: Any = 0.9, solver: Solver = "auto"):
+    def __init__(self, damping: Any = 0.0, momentum: Any = 0.9, solver: AnySolver = "auto"):
         self.damping = real_scalar("damping", damping, low=0)
         self.momentum = real_scalar("momentum", momentum, low=0, below=1)
-        self.solver = one_of("solver", solver, SOLVERS)
+        self.solver = any_solver(solver)
 
     def init(self, params: Params) -> SpringState:
         """φ = 0."""
-        return SpringState(jax.tree.map(jnp.zeros_like, float_params("params", params)))
+        increment = jax.tree.map(jnp.zeros_like, float_params("params", params))
+        return SpringState(increment, cg_state(self.solver, params))
 
     def propose(self, lin: Linearisation, state: SpringState) -> tuple[Params, SpringState]:
         """The next φ, which is both direction and state."""
         J, r, phi = lin.jacobian, lin.residual, state.increment
         mu = self.momentum.astype(r.dtype)
-        step = pinv_apply(J, r - mu * J.mv(phi), self.damping, self.solver)
+        step, cg = pinv_step(J, r - mu * J.mv(phi), self.damping, self.solver, state.cg)
         phi = jax.tree.map(lambda old, new: mu.astype(old.dtype) * old + new, phi, step)
-        return phi, SpringState(phi)
+        return phi, SpringState(phi, cg)
+
+    def report(self, state: SpringState) -> dict[str, Scalar]:
+        """With conjugate gradients `cg_steps`, `cg_residual` and `cg_unconverged`."""
+        return cg_report(state.cg)

@@ -42,7 +42,7 @@ _ELSEWHERE = {
     "diag_shift": "it is called `damping` here and belongs to the method, as in sg.Spring(damping=1e-3)",
     "damping": "it belongs to the method, as in method=sg.Spring(damping=1e-3)",
     "momentum": "it belongs to the method, as in method=sg.Spring(momentum=0.9); sg.SNG has none",
-    "solver": "it belongs to the method, as in method=sg.Spring(1e-3, solver='cholesky')",
+    "solver": "it belongs to the method, as in method=sg.Spring(1e-3, solver='cg')",
     "linear_solver": "it is called `solver` here and belongs to the method, as in sg.SNG(solver='eigh')",
     "proj_reg": "it is called `lift` here",
     "chunk_size_bwd": "it is called `block_size` here; `memory_limit` chooses it for you",

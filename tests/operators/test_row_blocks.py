@@ -286,22 +286,30 @@ def test_no_tracer_leaks_and_closures_over_tracers():
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11 * float(jnp.abs(wanted).max()))
 
 
-def test_compiles_once_for_each_shape():
+def test_a_function_is_read_once_for_each_shape_of_a_point():
     traces = []
 
     def counted(p, x):
         traces.append(1)
-        return model(p, x)
+        return jnp.sum(jnp.tanh(jnp.tanh(x @ p[0]) @ p[1]))
 
-    for i in range(3):
-        jacobian(counted, PARAMS, normal(i, 5, 4)).gram()
-        if i == 0:
-            first = len(traces)
-    # Building the operator looks at the output's shape; the kernel is traced for the first shape only.
-    per_build = (len(traces) - first) / 2
-    assert per_build <= 1 < first
-    jacobian(counted, PARAMS, normal(0, 6, 4)).gram()
-    assert len(traces) > first + 2 * per_build
+    params = [normal(0, 4, 10), normal(1, 10, 10)]
+    jac = jacobian(counted, params, normal(0, 5, 4))
+    built = len(traces)  # the shape of the output is looked up
+    jac.gram()
+    first = len(traces)
+    assert first > built
+    jac.explain()
+    jac.dense()
+    jac.centre().gram()
+    jac.mv(params)
+    jac.rmv(jnp.ones(5))
+    assert len(traces) == first  # the gradient that was read for the kernel serves them all
+    for points in (5, 6):
+        jacobian(counted, params, normal(1, points, 4)).gram()
+    assert len(traces) == first + 2 * built
+    jacobian(counted, [normal(0, 3, 10), params[1]], normal(0, 5, 3)).gram()
+    assert len(traces) > first + 3 * built
 
 
 def test_linearisation_crosses_jit():

@@ -128,11 +128,30 @@ class StructuredJacobian(AbstractFactored):
         return jnp.linalg.norm(given - exact) / jnp.linalg.norm(exact)
 
     def plan(self) -> Plan:
-        """Trace the gradient of one row and decide how each leaf is kept."""
-        shape, dtype = self.output
+        """The gradient of one row and how each leaf is kept: read once for each function and shape."""
         x = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), self.batch)
-        with jax.default_matmul_precision(self.options.precision):
-            return make_plan(self._point_fn(), self.params, x, jax.ShapeDtypeStruct(shape, dtype))
+        given = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (self.params, x, self.fn_arrays)
+        )
+        leaves, tree = jax.tree.flatten(given)
+        shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        context = jax.config.read("jax_enable_x64"), jax.sharding.get_abstract_mesh()
+        key = self.fn_static, tree, shapes, self.output, self.options.matmul, context
+        if key in _PLANS:
+            return _PLANS[key]
+        params, x, arrays = given
+
+        def fn(params: Params, inputs: Any) -> Any:
+            x, arrays = inputs
+            return join_function(arrays, self.fn_static)(params, x)
+
+        with jax.default_matmul_precision(self.options.matmul):
+            plan = make_plan(fn, params, (x, arrays), jax.ShapeDtypeStruct(*self.output))
+        if not plan.program.traced:  # it would outlive the trace that it belongs to
+            while len(_PLANS) >= MOST_PLANS:
+                del _PLANS[next(iter(_PLANS))]
+            _PLANS[key] = plan
+        return plan
 
     def source(self, block_size: int | None = None, axis: str | None = None) -> Source:
         """Factors of blocks of rows, for kernels; `axis` names the mesh axis that holds other rows."""
@@ -153,7 +172,7 @@ class StructuredJacobian(AbstractFactored):
             means = reference(found) if common is None else common
             return [factors.shifted(leaf, ref) for leaf, ref in zip(found, means, strict=True)]
 
-        return Source(self.points, self.outputs, block, of, self.gram_dtype)
+        return Source(self.points, self.outputs, block, of, self.gram_dtype, self.options.split)
 
     def _scale(self, weights: Float[Array, " k"]) -> AbstractRows:
         return self._with(weights=weights if self.weights is None else weights * self.weights)
@@ -203,7 +222,9 @@ class StructuredJacobian(AbstractFactored):
         if self.weights is not None and not self.options.holomorphic:
             weights = cut(self.weights.reshape(self.points, outputs)).astype(dtype)
             cotangents = cotangents * weights.reshape(size, outputs, *[1] * len(shape))
-        found = plan.factors(jax.tree.leaves(self.params), jax.tree.map(cut, self.batch), cotangents)
+        found = plan.factors(
+            jax.tree.leaves(self.params), jax.tree.map(cut, self.batch), self.fn_arrays, cotangents
+        )
         if self.options.holomorphic:
             weights = None if self.weights is None else cut(self.weights.reshape(self.points, outputs, 2))
             found = [_with_imaginary_rows(leaf, weights) for leaf in found]
@@ -211,15 +232,13 @@ class StructuredJacobian(AbstractFactored):
 
     def _point_fn(self) -> Callable:
         """`fn(params, x)`, with the arrays that `fn` itself holds."""
-        leaves, tree = self.fn_static
-        arrays = iter(self.fn_arrays)
-        return jax.tree.unflatten(tree, [next(arrays) if leaf is _ARRAY else leaf for leaf in leaves])
+        return join_function(self.fn_arrays, self.fn_static)
 
     def _batch_fn(self) -> Callable:
         fn = self._point_fn()
 
         def rows(params: Params) -> Float[Array, " k"]:
-            with jax.default_matmul_precision(self.options.precision):
+            with jax.default_matmul_precision(self.options.matmul):
                 out = jax.vmap(fn, (None, 0))(params, self.batch)
             if self.options.holomorphic:
                 out = jnp.stack([out.real, out.imag], axis=-1)
@@ -242,6 +261,9 @@ class PartlyFrozen(eqx.Module):
 
 
 _ARRAY = "array"
+MOST_PLANS = 64
+"""Plans are kept for this many functions and shapes, the oldest being forgotten first."""
+_PLANS: dict[Any, Plan] = {}
 
 
 def split_function(fn: Any) -> tuple[list[Any], tuple[tuple[Any, ...], Any]]:
@@ -249,6 +271,13 @@ def split_function(fn: Any) -> tuple[list[Any], tuple[tuple[Any, ...], Any]]:
     leaves, tree = jax.tree.flatten(fn)
     arrays = [leaf for leaf in leaves if eqx.is_array(leaf)]
     return arrays, (tuple(_ARRAY if eqx.is_array(leaf) else leaf for leaf in leaves), tree)
+
+
+def join_function(arrays: list[Any], static: tuple[tuple[Any, ...], Any]) -> Any:
+    """The inverse of `split_function`."""
+    leaves, tree = static
+    rest = iter(arrays)
+    return jax.tree.unflatten(tree, [next(rest) if leaf is _ARRAY else leaf for leaf in leaves])
 
 
 def _to_real_type(x: Inexact[Array, "..."], dtype: Any) -> Any:

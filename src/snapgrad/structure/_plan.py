@@ -114,16 +114,34 @@ class Plan(NamedTuple):
         """How many numbers the gradient program of one point needs at its peak, besides the parameters."""
         return self.outputs * self.program.workspace()
 
+    def columns(self) -> list[int]:
+        """The numbers of real columns of the leaves."""
+        parts = {True: 2, False: 1}
+        return [
+            prod(leaf.shape) * parts[bool(jnp.issubdtype(leaf.dtype, jnp.complexfloating))]
+            for leaf in self.leaves
+            if leaf.how != "unused"
+        ]
+
+    def terms(self) -> int:
+        """The most terms that an entry of the kernel has for one leaf, if that is not formed."""
+        return max((r.layout.sizes[0] * r.products**2 for leaf in self.leaves for r in leaf.regions), default=1)
+
     def mostly_outer(self) -> bool:
         """Whether full rows are the smaller part, so that products are best taken from the factors."""
         full = sum(leaf.numbers(self.outputs) for leaf in self.leaves if leaf.rows is not None)
         return 2 * full <= self.numbers()
 
-    def factors(self, params: list[Any], batch: Any, cotangents: Inexact[Array, "k o ..."]) -> list[Leaf]:
-        """The factors of the rows `c ∂f/∂θ`, for every point and each of its `o` cotangents."""
+    def factors(
+        self, params: list[Any], batch: Any, held: Any, cotangents: Inexact[Array, "k o ..."]
+    ) -> list[Leaf]:
+        """The factors of the rows `c ∂f/∂θ`, for every point and each of its `o` cotangents.
+
+        The function's second argument is a pair of a point of the batch and what is `held` for all of them.
+        """
 
         def row(x, c):
-            captured = self.program.run(*params, *jax.tree.leaves(x), c)
+            captured = self.program.run(*params, *jax.tree.leaves((x, held)), c)
             return [leaf.evaluate(captured) for leaf in self.leaves]
 
         if self.outputs == 1:  # a vmap over one would only cost compile time

@@ -67,6 +67,13 @@ class Program:
         return self.jaxpr.eqns
 
     @property
+    def traced(self) -> bool:
+        """Whether it holds values of a trace that is under way, over which the function was closed."""
+        return any(isinstance(x, jax.core.Tracer) for x in self.consts) or any(
+            loop.traced for loop in self.loops.values()
+        )
+
+    @property
     def active(self) -> bool:
         """Whether anything is wanted from here or from a loop inside."""
         return bool(self.wanted) or any(loop.active for loop in self.loops.values())

@@ -87,6 +87,25 @@ def sharings(names: Sequence[tuple[Any, Any]], vectors: Sequence[Any]) -> list[S
     return found
 
 
+def total_sizes(sizes: Sequence[tuple[int, int, int]], side: int) -> tuple[int, int, int]:
+    """The sizes of outer products with one factor in common: those of their own factors added up."""
+    total = [sizes[0][0], sum(s[1] for s in sizes), sum(s[2] for s in sizes)]
+    total[1 + side] = sizes[0][1 + side]
+    return total[0], total[1], total[2]
+
+
+def workspace(columns: Sequence[int], terms: int, rows: int) -> int:
+    """How many numbers a kernel block of so many rows needs at a time, besides itself and the factors.
+
+    `columns` are the numbers of columns of the leaves, `terms` the most terms of an entry (`Group.terms`).
+    """
+    widest = rows * max((c for c in columns if c >= SMALL), default=0)
+    small = rows * min(sum(c for c in columns if c < SMALL), max(piece_columns(rows), SMALL))
+    formed = max(small, min(widest, 2 * rows * piece_columns(rows)))
+    at_once = min(max(terms * rows**2, AT_ONCE), GPU_TERMS if on_gpu() else AT_ONCE)
+    return 2 * formed + 3 * at_once
+
+
 class Group(NamedTuple):
     """Outer products that share their right factor; `ones` counts vectors, whose left factor is the number one."""
 
@@ -187,15 +206,8 @@ def _products_cost_less(
     if any((x.products, y.products) != counts for x, y in members):
         return False
     shared = members[0][0].outputs if members[0][0].left.shape[1] == 1 else 1
-    price = cost(_total(tuple(x.layout.sizes for x, _ in members), sharing.side), counts, shape, shared, same)
+    price = cost(total_sizes(tuple(x.layout.sizes for x, _ in members), sharing.side), counts, shape, shared, same)
     return price.outer <= price.formed
-
-
-def _total(sizes: Sequence[tuple[int, int, int]], side: int) -> tuple[int, int, int]:
-    """The sizes of a group: its own factors' together, and that of the factor which is shared."""
-    total = [sizes[0][0], sum(s[1] for s in sizes), sum(s[2] for s in sizes)]
-    total[1 + side] = sizes[0][1 + side]
-    return total[0], total[1], total[2]
 
 
 def _group(members: Sequence[Outer], side: int, ones: int) -> Group:

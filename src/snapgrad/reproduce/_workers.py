@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -119,7 +120,8 @@ def _serve(pipe: Connection, parent: int, number: int) -> None:
 
     jax.config.update("jax_enable_x64", True)
     shared = jax.config.jax_compilation_cache_dir
-    if shared:  # JAX does not write its cache atomically: a folder for each
+    if shared:  # JAX does not write its cache atomically: a folder for each, and no word on what a kill left
+        warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(shared, f"worker-{number}"))
     while True:
         try:

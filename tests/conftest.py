@@ -8,6 +8,8 @@ from pathlib import Path
 # calls at once wait for each other for ever. More threads than cores keep one free.
 os.environ.setdefault("NPROC", "4")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Commands in processes of their own must not write to the user's cache.
+os.environ["SNAPGRAD_COMPILATION_CACHE"] = "off"
 # Nearly all of the time of these tests is compilation, and their arrays are tiny: the plainest machine code
 # compiles three times faster. `XLA_FLAGS= pytest ...` compiles as users do; `make test-slow` does so too.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

@@ -27,7 +27,8 @@ def real_scalar(name: str, value: Any, *, low: float, below: float = np.inf) -> 
             f"`{name}` must be one number, got shape {array.shape}; to sweep over several, build the "
             f"method inside `jax.vmap` (or with `eqx.filter_vmap`)."
         )
-    bad = ~((array >= low) & (array < below))
+    known = array if isinstance(array, Tracer) else np.asarray(array)  # eager operations are compiled
+    bad = ~((known >= low) & (known < below))
     wanted = f">= {low:g}" if np.isinf(below) else f"in [{low:g}, {below:g})"
     if isinstance(array, Tracer):
         return eqx.error_if(array, bad, f"`{name}` must be {wanted}.")

@@ -138,7 +138,10 @@ class AbstractProblem(eqx.Module):
         """Named numbers to record during training, such as the relative error."""
 
     def default_sampler(self, params: Params) -> "AbstractSampler | None":
-        """The sampler that suits the problem; None leaves it to the loop, which draws rows uniformly."""
+        """The sampler that suits the problem; None leaves it to the loop, which draws rows uniformly.
+
+        Of the parameters it may use the shapes alone.
+        """
         del params
         return None
 

@@ -1,11 +1,14 @@
 """Factor once, solve many: every solver gives the same inverse where all of them can."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 
-from snapgrad.linalg import SOLVERS, factorise, gram
+from snapgrad.linalg import SOLVERS, factorise, gram, psd_solve
 
 A = jax.random.normal(jax.random.key(0), (9, 5))
 B = jax.random.normal(jax.random.key(1), (2, 5))
@@ -43,6 +46,55 @@ def test_pseudoinverse_without_damping():
     np.testing.assert_allclose(x, np.linalg.pinv(K, rcond=1e-12) @ np.arange(9.0), rtol=1e-9, atol=1e-12)
 
 
-def test_rows_are_needed_for_qr():
-    with pytest.raises(ValueError, match="`rows` must be given"):
-        factorise(jnp.eye(2), 0.1, "qr")
+@pytest.mark.parametrize("solver", ["qr", "cholesky_qr"])
+def test_rows_are_needed_for_qr(solver):
+    with pytest.raises(ValueError, match=f"`rows` must be given for `solver` = '{solver}'"):
+        factorise(jnp.eye(2), 0.1, solver)
+
+
+def test_cholesky_reads_the_lower_triangle_as_it_is():
+    """No k × k copy to make it symmetric, on the way in or between the two solves."""
+    K, b = gram(jax.random.normal(jax.random.key(2), (20, 30))), jnp.ones(20)
+    program = str(jax.make_jaxpr(lambda K, b: psd_solve(K, b, 0.1, "cholesky"))(K, b))
+    assert "cholesky" in program and "transpose[" not in program
+    lower = jnp.tril(K) + jnp.triu(jnp.full_like(K, jnp.nan), 1)
+    exact = np.linalg.solve(np.asarray(K) + 0.1 * np.eye(20), np.ones(20))
+    np.testing.assert_allclose(psd_solve(lower, b, 0.1, "cholesky"), exact, rtol=1e-11)
+
+
+@pytest.mark.parametrize("condition", [1e12, 1e15])
+@pytest.mark.parametrize("lam", [1e-8, 1e-12, 1e-16, 1e-20])
+def test_cholesky_qr_is_as_accurate_as_qr(condition, lam):
+    """Damped least squares with unit columns, one refinement, against sixty digits."""
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.normal(size=(rows, 9)))[0] for rows in (20, 9))
+    rows = U * np.logspace(0, -np.log10(condition), 9) @ V.T
+    rows /= np.linalg.norm(rows, axis=0)
+    b = rows @ rng.normal(size=9) + 1e-6 * rng.normal(size=20)
+    with mpmath.workdps(60):
+        M = mpmath.matrix(rows.tolist())
+        normal = M.T * M + mpmath.mpf(lam) * mpmath.eye(9)
+        exact = np.array([float(x) for x in mpmath.lu_solve(normal, M.T * mpmath.matrix(b.tolist()))])
+
+    def errors(solver):
+        """Of the solution, and of what it fits: the norm in which [A; √λI] measures it."""
+        x = np.asarray(_refined(jnp.asarray(rows), jnp.asarray(b), lam, solver)) - exact
+        fit = np.sqrt(np.sum((rows @ x) ** 2) + lam * np.sum(x**2))
+        return np.linalg.norm(x) / np.linalg.norm(exact), fit / np.linalg.norm(b)
+
+    of_qr, found = errors("auto"), errors("cholesky_qr")
+    assert found[0] < 3 * of_qr[0] + 1e-6
+    assert found[1] < 3 * of_qr[1] + 1e-12
+
+
+@partial(jax.jit, static_argnames="solver")
+def _refined(rows, b, lam, solver):
+    factors = factorise(lambda: gram(rows.T), lam, solver, rows=lambda: rows, unit=1.0)
+    x = factors.solve(rows.T @ b)
+    return x + factors.solve(rows.T @ (b - rows @ x) - lam * x)
+
+
+def test_cholesky_qr_of_a_matrix_that_is_not_finite_is_not_finite():
+    """And comes to an end: the step is then refused."""
+    rows = jnp.eye(4).at[0, 0].set(jnp.nan)
+    assert not np.any(np.isfinite(_refined(rows, jnp.ones(4), 1e-20, "cholesky_qr")))

@@ -11,7 +11,7 @@ import pytest
 from steps import affine, take
 
 import snapgrad as sg
-from snapgrad.methods import Auto
+from snapgrad.methods import Auto, _policy
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -145,13 +145,17 @@ def test_linear_least_squares_to_the_last_digit():
     np.testing.assert_allclose(x, exact, rtol=1e-8)
 
 
-def test_orthogonal_factors_where_the_gram_matrix_fails():
+@pytest.mark.parametrize("solver", ["auto", "cholesky_qr"])
+def test_orthogonal_factors_where_the_gram_matrix_fails(solver, monkeypatch):
     """λ = 1e-19 with unit columns and singular values down to 1e-9: only J itself can tell."""
+    if solver == "cholesky_qr":
+        pretend(monkeypatch, "gpu", limit=0)
+        assert _policy.affordable_solver(9, 4) == solver
     U, V = np.linalg.qr(np.asarray(TALL))[0], np.linalg.qr(np.asarray(TALL)[:4])[0]
     J = U * np.logspace(0, -9, 4) @ V.T
     r = U @ np.logspace(0, -9, 4)  # so that J⁺r = V 1
     method = Auto(damping=1e-20, bend=False)
-    step, _ = take(method, linear(J, r), method.init(jnp.zeros(4)))
+    step, _ = jax.jit(lambda state: method.direction(linear(J, r), state))(method.init(jnp.zeros(4)))
     u, s, vt = np.linalg.svd(J / np.linalg.norm(J, axis=0), full_matrices=False)
     # The least damping that the method allows, eps^1.5, counts from the next step on.
     expected = vt.T @ (s / (s**2 + 1e-20) * (u.T @ r)) / np.linalg.norm(J, axis=0)
@@ -238,6 +242,43 @@ def network_lin(rows):
     rng = np.random.default_rng(2)
     params = {"W": jnp.asarray(rng.normal(size=(2, 6))), "v": jnp.asarray(rng.normal(size=6))}
     return params, sg.linearise(network, params, jnp.asarray(rng.normal(size=(rows, 2))))
+
+
+def pretend(monkeypatch, backend, limit):
+    """A machine of this kind, on which QR of more than so many operations takes too long."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(_policy, "FLOP_LIMIT", limit)
+
+
+@pytest.mark.parametrize(
+    ("backend", "large", "least"),
+    [("cpu", "cholesky", 10 * 4 * 2.0**-52 / 10), ("gpu", "cholesky_qr", 1e-20)],
+)
+def test_only_cholesky_raises_the_damping(monkeypatch, backend, large, least):
+    """Where QR takes too long a GPU has another orthogonal factorisation, which bears any damping."""
+    damping = jnp.asarray(1e-20)
+    pretend(monkeypatch, backend, limit=9 * 4**2)
+    assert _policy.affordable_solver(9, 4) == "auto" and _policy.affordable_solver(10, 4) == large
+    assert _policy.bearable_damping(damping, 9, 4) == damping
+    np.testing.assert_allclose(_policy.bearable_damping(damping, 10, 4), least)
+
+
+def test_cholesky_qr_gives_the_same_step(monkeypatch):
+    """Few rows: of Jᵀ, by SPRING, at a damping that the gram matrix has lost."""
+    J = WIDE.at[1].set(WIDE[0] + 1e-8 * WIDE[1])
+    lin = linear(J, J @ jnp.ones(8))
+    method = sg.AdaptiveSpring(damping=1e-18)
+    monkeypatch.setattr("snapgrad.methods._adaptive_spring.START", 0.0)
+
+    def step():
+        return jax.jit(lambda state: method.direction(lin, state))(method.init(jnp.zeros(8)))
+
+    by_qr, _ = step()
+    pretend(monkeypatch, "gpu", limit=0)
+    monkeypatch.setattr(_policy, "store_rows", lambda *args: False)
+    found, state = step()
+    assert np.any(by_qr) and state.trial.refused == 0
+    np.testing.assert_allclose(found, by_qr, rtol=1e-6)
 
 
 def test_stored_rows_give_the_same_step(monkeypatch):

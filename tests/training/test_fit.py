@@ -15,6 +15,7 @@ import pytest
 
 import snapgrad as sg
 from snapgrad.training import _fit
+from snapgrad.training._step import Setup
 
 KEY = jax.random.key(0)
 X = np.linspace(-1, 1, 24)[:, None]
@@ -165,6 +166,23 @@ def test_compilation_is_not_counted(monkeypatch):
     result = sg.fit(PROBLEM, KEY, steps=7, **OPTIONS)
     assert calls == [0, 5, 2], "the first call compiles and takes no step"
     assert result.history["step"].tolist() == [0, 5, 7]
+
+
+def test_a_step_is_traced_once_and_the_start_is_a_few_programs(monkeypatch, caplog):
+    """Eager operations would be compiled one by one: a hundred of them took longer than the first step."""
+    traced, step = [], Setup.step
+    monkeypatch.setattr(Setup, "step", lambda self, state: traced.append(state) or step(self, state))
+    x = jnp.linspace(0, 1, 11)
+    problem = sg.LeastSquares(lambda p, row: p["v"] @ jnp.sin(p["w"] * row[0]) - row[1], (x, x**2), _start)
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        result = sg.fit(problem, KEY, steps=7, record_every=5)
+    assert result.history["step"].tolist() == [0, 5, 7] and len(traced) == 1
+    compiled = [record.message for record in caplog.records if record.message.startswith("Compiling")]
+    assert 0 < len(compiled) <= 8, compiled
+
+
+def _start(key):
+    return {name: jax.random.normal(jax.random.fold_in(key, i), (3,)) for i, name in enumerate("vw")}
 
 
 def nan_problem(bad_row):

@@ -9,6 +9,7 @@ from .. import __version__
 from ..reproduce import ResultsError, settle_environment
 from . import list as list_
 from . import pinn, quantum, report, reproduce, theory
+from ._cache import keep_compiled
 from ._shared import INTERRUPTED, USAGE, StoppedError, UserError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -36,9 +37,18 @@ def _about(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
+    compilation_cache: Annotated[
+        bool,
+        typer.Option(
+            envvar="SNAPGRAD_COMPILATION_CACHE",
+            help="Keep compiled programs in the user's cache folder, which makes the next run start sooner.",
+        ),
+    ] = True,
 ) -> None:
     """Sketch-and-project natural gradients: reproduce the paper, train PINNs and quantum states."""
     del version
+    if compilation_cache:
+        keep_compiled()
 
 
 def main() -> None:

@@ -45,15 +45,16 @@ def psd_solve(
     if solver == "eigh":
         return by_eigh()
     size = K.shape[0]
-    A = K + lam * jnp.eye(size, dtype=K.dtype)
 
     def plain() -> Float[Array, " k"]:
-        return _eliminate(A, b) if size <= UNROLLED else factorise(K, lam, "cholesky").solve(b)
+        if size <= UNROLLED:
+            return _eliminate(K + lam * jnp.eye(size, dtype=K.dtype), b)
+        return factorise(K, lam, "cholesky").solve(b)
 
     if solver == "cholesky":
         return plain()
     limit = 1 / rank_cutoff(size, K.dtype)
-    diagonal = jnp.diagonal(A)
+    diagonal = jnp.diagonal(K) + lam
     certain = lam * limit > diagonal.max()
 
     def checked() -> Float[Array, " k"]:

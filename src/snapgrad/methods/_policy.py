@@ -10,19 +10,21 @@ from ..linalg import Solver, rank_cutoff
 from ..operators import DenseJacobian
 
 FLOP_LIMIT = 2**32
-"""Orthogonal factorisations that cost more are not affordable: about a second on two cores."""
+"""QR factorisations that cost more are not affordable: about a second on two cores, and more on a GPU."""
 ROWS_LIMIT = 2**28
 """On a GPU fewer numbers than this are stored as rows, which it multiplies faster than many small factors."""
 
 
 def affordable_solver(rows: int, columns: int) -> Solver:
-    """`"auto"` where an orthogonal factorisation of this shape is affordable, else `"cholesky"`."""
-    return "auto" if rows * columns**2 <= FLOP_LIMIT else "cholesky"
+    """`"auto"` where QR of this shape is affordable, else `"cholesky_qr"` on a GPU and `"cholesky"`."""
+    if rows * columns**2 <= FLOP_LIMIT:
+        return "auto"
+    return "cholesky_qr" if _on_gpu() else "cholesky"
 
 
 def bearable_damping(damping: Float[Array, ""], rows: int, columns: int) -> Float[Array, ""]:
     """The relative damping, raised to what Cholesky can bear where that is the only factorisation."""
-    if affordable_solver(rows, columns) == "auto":
+    if affordable_solver(rows, columns) != "cholesky":
         return damping
     # A tenth of what is certain: a factorisation that fails is a refused step, and refinement mends the rest.
     return jnp.maximum(damping, rank_cutoff(columns, damping.dtype) / 10)
@@ -32,7 +34,7 @@ def store_rows(jacobian: AbstractJacobian, params: Params) -> bool:
     """Whether products with stored rows are the faster ones, and the rows fit."""
     k, n = jacobian.shape
     real = not any(map(jnp.iscomplexobj, jax.tree.leaves(params)))
-    return jax.default_backend() == "gpu" and real and k * n < ROWS_LIMIT
+    return _on_gpu() and real and k * n < ROWS_LIMIT
 
 
 def quickest(jacobian: AbstractJacobian, params: Params) -> AbstractJacobian:
@@ -41,3 +43,7 @@ def quickest(jacobian: AbstractJacobian, params: Params) -> AbstractJacobian:
         return jacobian
     unravel = ravel_pytree(params)[1]
     return DenseJacobian(jax.vmap(unravel)(jacobian.dense()))
+
+
+def _on_gpu() -> bool:
+    return jax.default_backend() == "gpu"

@@ -74,6 +74,7 @@ class Block(eqx.Module):
         return (self.domain.spread if spread else self.domain.sample)(key, self.points)
 
 
+@eqx.filter_jit  # a problem and its sampler draw alike, by one program
 def draw_points(blocks: tuple[Block, ...], key: PRNGKeyArray, spread: bool) -> dict[str, Any]:
     """Points for one step, `{block name: points}`."""
     keys = jax.random.split(key, len(blocks))

@@ -91,7 +91,7 @@ class Box(AbstractDomain):
         )
         if low.shape != high.shape:
             raise ValueError(f"`high` must have {low.shape[0]} entries like `low`, got {high.shape[0]}.")
-        if bool(jnp.any(low >= high)):
+        if np.any(np.asarray(low) >= np.asarray(high)):
             raise ValueError(
                 f"`low` must be below `high` in every coordinate, or the box is empty; got "
                 f"{low.tolist()} and {high.tolist()}."
@@ -145,7 +145,9 @@ class BoxBoundary(AbstractDomain):
         lengths = self.box.high - self.box.low
         areas = jnp.exp(jnp.sum(jnp.log(lengths)) - jnp.log(lengths))
         edges = jnp.cumsum(jnp.repeat(areas / 2, 2)) / jnp.sum(areas)
-        face = jnp.clip(jnp.searchsorted(edges, unit[:, 0], side="right"), 0, 2 * self.dim - 1)
+        face = jnp.clip(
+            jnp.searchsorted(edges, unit[:, 0], side="right", method="compare_all"), 0, 2 * self.dim - 1
+        )
         ends = jnp.where(face % 2 == 0, self.box.low[face // 2], self.box.high[face // 2])
         inside = self.box.place(unit[:, 1:])
         return jnp.where(jnp.arange(self.dim)[None] == (face // 2)[:, None], ends[:, None], inside)
@@ -237,7 +239,7 @@ class SpaceTime(AbstractDomain):
         self.space = space
         self.start = real_scalar("start", start, low=-np.inf)
         self.end = real_scalar("end", end, low=-np.inf)
-        if bool(self.start > self.end):
+        if float(self.start) > float(self.end):
             raise ValueError(f"`end` must not be before `start`, got {start!r} to {end!r}.")
 
     @property

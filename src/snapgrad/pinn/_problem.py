@@ -13,8 +13,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 from .._checks import float_params, real_array
 from .._contracts import AbstractProblem, AbstractSampler, Batch, Linearisation, Params
 from ..operators import jacobian, stack
+from ..structure.compat import ClosedJaxpr, Literal
 from ._blocks import Block, Row, draw_points
-from ._domains import Points
+from ._domains import AbstractDomain, Points
 from ._network import evaluate
 from ._sampling import Collocation
 
@@ -59,6 +60,7 @@ class PINN(AbstractProblem):
     blocks: tuple[Block, ...]
     exact: Callable | None = eqx.field(static=True)
     test: tuple[Float[Array, "N d"], Float[Array, "N *o"]] | None
+    loss_points: dict[str, Any]
     unknowns: dict[str, Float[Array, "..."]]
     num_rows: int | None = eqx.field(static=True, default=None)
 
@@ -98,6 +100,7 @@ class PINN(AbstractProblem):
         for block in blocks:
             self._check_block(block, params)
         self.test = self._test_set(exact, params)
+        self.loss_points = self.draw(jax.random.key(1))
 
     def init(self, key: PRNGKeyArray) -> Params:
         """`{"network": ..., "unknowns": ...}`: fresh weights and the first guesses.
@@ -138,6 +141,13 @@ class PINN(AbstractProblem):
 
     def linearise(self, params: Params, batch: Batch) -> Linearisation:
         """The weighted residuals of all blocks, stacked, and their rows."""
+        float_params("params", params)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            if leaf.dtype != jnp.result_type(float):
+                raise TypeError(
+                    f"`params{jax.tree_util.keystr(path)}` must have dtype {jnp.result_type(float)} like the "
+                    f"points, got {leaf.dtype}; convert with jax.tree.map(lambda p: p.astype(float), params)."
+                )
         found = [jacobian(self._row(block), params, batch[block.name]) for block in self.blocks]
         weights = [self._scale(block, jac.shape[0]) for block, jac in zip(self.blocks, found, strict=True)]
         found = [jac.scale(w) for jac, w in zip(found, weights, strict=True)]
@@ -155,8 +165,7 @@ class PINN(AbstractProblem):
 
     def metrics(self, params: Params) -> dict[str, Scalar]:
         """`loss` on points of its own, `relative_l2` where the solution is known, and the unknowns."""
-        batch = self.draw(jax.random.key(1))
-        found = {"loss": jnp.sum(self._residual(params, batch) ** 2) / 2}
+        found = {"loss": jnp.sum(self._residual(params, self.loss_points) ** 2) / 2}
         if self.test is not None:
             points, values = self.test
             error = self.u(params, points) - values
@@ -164,17 +173,10 @@ class PINN(AbstractProblem):
         return found | {name: value for name, value in params["unknowns"].items() if value.ndim == 0}
 
     def check(self, params: Params, batch: Batch) -> None:
-        """Raise if a block's residual is not finite here, or does not depend on the parameters at all."""
-        float_params("params", params)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-            if leaf.dtype != jnp.result_type(float):
-                raise TypeError(
-                    f"`params{jax.tree_util.keystr(path)}` must have dtype {jnp.result_type(float)} like the "
-                    f"points, got {leaf.dtype}; convert with jax.tree.map(lambda p: p.astype(float), params)."
-                )
+        """Raise if a block's residual is not finite here."""
+        residuals = eqx.filter_jit(PINN.residuals)(self, params, batch)
         for block in self.blocks:
-            jac = jacobian(self._row(block), params, batch[block.name])
-            values = np.asarray(jac.values()).reshape(jac.shape[0] // jac.outputs, -1)
+            values = np.asarray(residuals[block.name]).reshape(block.points, -1)
             bad = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
             if bad.size:
                 first = int(bad[0])
@@ -182,11 +184,6 @@ class PINN(AbstractProblem):
                 raise ValueError(
                     f"the residual of block {block.name!r} is NaN or infinite at {bad.size} of "
                     f"{len(values)} points, for example at x = {where}."
-                )
-            if all(leaf.how == "unused" for leaf in jac.plan().leaves):
-                raise ValueError(
-                    f"the residual of block {block.name!r} does not depend on the network or the unknowns: "
-                    f"there is nothing to train. Use the argument `u` in it."
                 )
 
     def _row(self, block: Block) -> Row:
@@ -206,12 +203,18 @@ class PINN(AbstractProblem):
     def _check_block(self, block: Block, params: Any) -> None:
         points = jax.eval_shape(lambda key: block.draw(key), jax.random.key(0))
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), points)
-        out = jax.eval_shape(lambda p, x: self._row(block)(p, x), params, one)
+        traced = jax.make_jaxpr(lambda p, x: self._row(block)(p, x))(params, one)
+        (out,) = traced.out_avals
         if out.ndim > 1 or out.size == 0 or not jnp.issubdtype(out.dtype, jnp.floating):
             raise ValueError(
                 f"the residual of block {block.name!r} must be one real number, or a vector of them, for one "
                 f"point; got shape {out.shape} and dtype {out.dtype}. Residuals are written for one point "
                 f"and mapped over the batch for you."
+            )
+        if not _depends(traced, len(jax.tree.leaves(params))):
+            raise ValueError(
+                f"the residual of block {block.name!r} does not depend on the network or the unknowns: "
+                f"there is nothing to train. Use the argument `u` in it."
             )
 
     def _test_set(self, exact: Any, params: Any) -> tuple[Array, Array] | None:
@@ -228,8 +231,7 @@ class PINN(AbstractProblem):
                     f"`exact` must be a pair (points, values) where the first block, "
                     f"{self.blocks[0].name!r}, has points of its own; or put a block on a domain first."
                 )
-            points = domain.spread(jax.random.key(2), EVALUATION_POINTS)
-            values = jnp.asarray(jax.vmap(exact)(points))
+            points, values = _evaluated(domain, exact)
         if values.shape[1:] == (1,):  # counts as one number, as in the network's output
             values = values[:, 0]
         shape = jax.eval_shape(lambda p: self.u(p, points), params).shape
@@ -239,6 +241,21 @@ class PINN(AbstractProblem):
                 f"got {values.shape[1:]}."
             )
         return points, values
+
+
+def _depends(traced: ClosedJaxpr, count: int) -> bool:
+    """Whether the output has to do with any of the first `count` inputs."""
+    reached: set[Any] = set(traced.jaxpr.invars[:count])
+    for eqn in traced.jaxpr.eqns:
+        if any(not isinstance(atom, Literal) and atom in reached for atom in eqn.invars):
+            reached.update(eqn.outvars)
+    return any(not isinstance(atom, Literal) and atom in reached for atom in traced.jaxpr.outvars)
+
+
+@eqx.filter_jit
+def _evaluated(domain: AbstractDomain, exact: Callable) -> tuple[Array, Array]:
+    points = domain.spread(jax.random.key(2), EVALUATION_POINTS)
+    return points, jax.tree.map(jnp.asarray, jax.vmap(exact)(points))
 
 
 def _residual_after(problem: PINN, params: Params, batch: Batch, step: Params) -> Float[Array, " k"]:

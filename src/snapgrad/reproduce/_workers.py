@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -80,9 +81,9 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> Iterator[Event]:
     pipes: dict[Any, Job | None] = {}
     processes = []
     try:
-        for _ in range(min(workers, len(jobs))):
+        for number in range(min(workers, len(jobs))):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, os.getpid(), number), daemon=True)
             process.start()
             theirs.close()
             processes.append(process)
@@ -111,13 +112,17 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> Iterator[Event]:
             process.join()
 
 
-def _serve(pipe: Connection, parent: int) -> None:
+def _serve(pipe: Connection, parent: int, number: int) -> None:
     """A worker: computes what it is sent until its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
     import jax
 
     jax.config.update("jax_enable_x64", True)
+    shared = jax.config.jax_compilation_cache_dir
+    if shared:  # JAX does not write its cache atomically: a folder for each, and no word on what a kill left
+        warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+        jax.config.update("jax_compilation_cache_dir", os.path.join(shared, f"worker-{number}"))
     while True:
         try:
             job: Job = pipe.recv()

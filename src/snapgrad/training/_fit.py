@@ -117,13 +117,12 @@ def fit(
     transform = as_transformation(optimizer)
     if sampler is not None and batch_size is not None:
         raise ValueError("give `sampler` or `batch_size`, not both: a sampler has its own size.")
-    key_init, _ = jax.random.split(key)
     if params is not None:
         params = trainable("params", params)
-    elif state is None:
-        params = problem.init(key_init)
     if sampler is None:
-        sampler = _default_sampler(problem, state.params if state is not None else params, batch_size)
+        begun = params if state is None else state.params
+        like = eqx.filter_eval_shape(problem.init, key) if begun is None else begun
+        sampler = _default_sampler(problem, like, batch_size)
     setup, current = prepare(problem, key, method, sampler, transform, params, state)
     log = _Log(first=int(current.step))
     store = None
@@ -132,7 +131,6 @@ def fit(
         found = store.read(current, resume and state is None)
         if found is not None:
             current, log = found
-    _check(setup, current)
     return _loop(setup, current, log, limits, every, store, callback, progress)
 
 
@@ -223,8 +221,9 @@ def _loop(
             last = record()
             goal.update(last)
             stopped = callback is not None and bool(callback(last, state))
-        advance(setup, state, jnp.asarray(0))  # compiles, outside the time that is counted
+        state = advance(setup, state, jnp.asarray(0))  # compiles, outside the time that is counted
         reason = _reason(log, goal, limits, stopped)
+        begun = state
         good = state, len(log.rows), log.spent  # what belongs together, whenever Ctrl-C comes
         if store is not None:
             stack.push(interrupted)
@@ -233,8 +232,10 @@ def _loop(
             count = int(min(every - done % every, limits.steps - (done - log.first)))
             began = time.perf_counter()
             after = jax.block_until_ready(advance(setup, state, jnp.asarray(count)))
-            unmoved = every_row and bool(eqx.tree_equal(after.params, state.params))
+            unmoved = every_row and bool(_equal(after.params, state.params))
             refused = int(after.rejected) - int(state.rejected)
+            if refused and state is begun:
+                _check(setup, begun)
             state, log.spent = after, log.spent + time.perf_counter() - began
             last = record()
             goal.update(last)
@@ -256,6 +257,9 @@ def _loop(
                 store.write(state, log)
     code = jnp.asarray(REASONS.index(reason))
     return Result(setup.problem.complete(state.params), log.arrays(), code, state.rejected, state)
+
+
+_equal = eqx.filter_jit(eqx.tree_equal)
 
 
 class _Goal:
@@ -324,7 +328,7 @@ def _default_sampler(problem: AbstractProblem, params: Params, batch_size: int |
 def _check(setup: Setup, state: TrainState) -> None:
     """Ask the problem, where it can tell, to name what is not finite on the next batch."""
     if type(setup.problem).check is not AbstractProblem.check:
-        batch, _ = setup.draw(state)
+        batch, _ = eqx.filter_jit(Setup.draw)(setup, state)
         for part in batch if isinstance(batch, Pair) else (batch,):
             setup.problem.check(state.params, part)
 

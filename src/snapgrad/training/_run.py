@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from .._checks import positive_int, trainable
-from .._contracts import REASONS, AbstractMethod, AbstractProblem, AbstractSampler, Params, Result
+from .._contracts import REASONS, AbstractMethod, AbstractProblem, AbstractSampler, Params, Result, State
 from ._step import Setup, TrainState, as_transformation
 
 
@@ -79,14 +79,24 @@ def prepare(
             f"`sampler` draws from {sampler.num_rows} rows, but `problem` has {problem.num_rows}: "
             f"they must be equal."
         )
-    key_init, key_loop = jax.random.split(key)
-    setup = Setup(problem, method, sampler, optimizer, key_loop)
-    if state is None:
-        params = problem.init(key_init) if params is None else trainable("params", params)
-        state = setup.begin(params, jax.random.fold_in(key_init, 1))
-    elif params is not None:
+    if state is not None and params is not None:
         raise ValueError("give `params` or `state`, not both: a state has its own parameters.")
-    return setup, state
+    params = None if params is None else trainable("params", params)
+    key_init, key_loop, key_sampler = _keys(key)
+    setup = Setup(problem, method, sampler, optimizer, key_loop)
+    return setup, _begin(setup, params, key_init, sampler.init(key_sampler)) if state is None else state
+
+
+# One program for all of it: eager operations are compiled one by one.
+@jax.jit
+def _keys(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
+    key_init, key_loop = jax.random.split(key)
+    return key_init, key_loop, jax.random.fold_in(key_init, 1)
+
+
+@eqx.filter_jit
+def _begin(setup: Setup, params: Params, key: PRNGKeyArray, sampler: State) -> TrainState:
+    return setup.begin(setup.problem.init(key) if params is None else params, sampler)
 
 
 @eqx.filter_jit

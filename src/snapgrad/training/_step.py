@@ -83,13 +83,13 @@ class Setup(NamedTuple):
     optimizer: optax.GradientTransformation
     key: PRNGKeyArray
 
-    def begin(self, params: Params, key: PRNGKeyArray) -> TrainState:
-        """The state before the first step; `key` is that of the sampler's own state."""
+    def begin(self, params: Params, sampler: State) -> TrainState:
+        """The state before the first step, from parameters and the state of the sampler."""
         return TrainState(
             params=params,
             method=self.method.init(params),
             optimizer=self.optimizer.init(params),
-            sampler=self.sampler.init(key),
+            sampler=sampler,
             step=jnp.zeros((), int),
             rejected=jnp.zeros((), int),
         )

@@ -162,19 +162,12 @@ class Layout(NamedTuple):
         sizes, order = self._axes()
         return lax.slice(leaf, self.start, stop).reshape(sizes).transpose(order).reshape(self.sizes)
 
-    def put(
-        self, blocks: Inexact[Array, "k b l r"], onto: Inexact[Array, "k ..."] | None = None
-    ) -> Inexact[Array, "k ..."]:
-        """The inverse of `take` for several rows: each in the leaf's shape, zero outside the box or as in `onto`."""
+    def put(self, blocks: Inexact[Array, "k b l r"]) -> Inexact[Array, "k ..."]:
+        """The inverse of `take` for several rows: the box of each, in the leaf's own order."""
         sizes, order = self._axes()
         inverse = tuple(1 + int(i) for i in np.argsort(order))
         split = blocks.reshape(blocks.shape[0], *(sizes[i] for i in order)).transpose(0, *inverse)
-        box = split.reshape(blocks.shape[0], *self.box)
-        if self.box == self.shape:
-            return box
-        if onto is None:
-            onto = jnp.zeros((blocks.shape[0], *self.shape), blocks.dtype)
-        return lax.dynamic_update_slice(onto, box.astype(onto.dtype), (0, *self.start))
+        return split.reshape(blocks.shape[0], *self.box)
 
     def overlaps(self, other: "Layout") -> bool:
         """Whether the two boxes share an entry."""
@@ -188,6 +181,23 @@ class Layout(NamedTuple):
         order = sorted(range(len(pieces)), key=lambda i: -pieces[i][1])
         place = {i: j for j, i in enumerate(order)}
         return tuple(pieces[i][0] for i in order), tuple(place[i] for i in range(len(pieces)))
+
+
+def assemble(layouts: list[Layout], blocks: list[Inexact[Array, "k b l r"]]) -> Inexact[Array, "k ..."]:
+    """Rows in the leaf's shape from those of its boxes, which do not meet; zero outside of them."""
+    shape, box = layouts[0].shape, layouts[0].box
+    boxes = [layout.put(block) for layout, block in zip(layouts, blocks, strict=True)]
+    if all(layout.box == box for layout in layouts) and len(layouts) * prod(box) == prod(shape):
+        # A grid of equal boxes, as the offsets of a convolution are.
+        order = sorted(range(len(layouts)), key=lambda i: layouts[i].start)
+        counts = [whole // part for whole, part in zip(shape, box, strict=True)]
+        grid = jnp.stack([boxes[i] for i in order], axis=1).reshape(-1, *counts, *box)
+        axes = [1 + i + side * len(box) for i in range(len(box)) for side in (0, 1)]
+        return grid.transpose(0, *axes).reshape(-1, *shape)
+    total = jnp.zeros((blocks[0].shape[0], *shape), jnp.result_type(*blocks))
+    for layout, rows in zip(layouts, boxes, strict=True):
+        total = lax.dynamic_update_slice(total, rows.astype(total.dtype), (0, *layout.start))
+    return total
 
 
 def layout(shape: tuple[int, ...], offset: int, batch: Pieces, left: Pieces, right: Pieces) -> Layout:

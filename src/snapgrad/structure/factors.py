@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, DTypeLike, Float, Inexact
 
-from ._views import Layout
+from ._views import Layout, assemble
 
 
 class Outer(eqx.Module):
@@ -76,11 +76,9 @@ def full_rows(leaf: Full | tuple[Outer, ...]) -> Inexact[Array, "p m"]:
     """The rows of a leaf as a matrix, columns in the leaf's own order."""
     if isinstance(leaf, Full):
         return leaf.rows.reshape(-1, leaf.rows.shape[-1])
-    total = None
-    for region in leaf:
-        rows = region.form()
-        total = region.layout.put(rows.reshape(-1, *rows.shape[2:]), total)
-    assert total is not None
+    blocks = [region.form() for region in leaf]
+    blocks = [rows.reshape(-1, *rows.shape[2:]) for rows in blocks]
+    total = assemble([region.layout for region in leaf], blocks)
     return total.reshape(total.shape[0], -1)
 
 
@@ -120,13 +118,13 @@ def apply_transpose(
     if isinstance(leaf, Full):
         u = cotangent.reshape(leaf.rows.shape[:2]).astype(leaf.rows.dtype)
         return jnp.einsum("ko,kom->m", u, leaf.rows, precision=Precision.HIGHEST).reshape(shape)
-    total = None
+    blocks = []
     for region in leaf:
         u = cotangent.reshape(region.left.shape[0], region.outputs, 1, 1, 1)
         left, right = _same_outputs(region.left, region.right)
         block = jnp.einsum("kobal,kobar->blr", left, u * right, precision=Precision.HIGHEST)
-        total = region.layout.put(block[None], total)
-    return None if total is None else total[0]
+        blocks.append(block[None])
+    return assemble([region.layout for region in leaf], blocks)[0]
 
 
 def mean(leaf: Leaf) -> Leaf:

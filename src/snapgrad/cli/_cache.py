@@ -18,7 +18,7 @@ def keep_compiled() -> None:
     """
     import jax
 
-    if jax.config.jax_compilation_cache_dir:
+    if jax.config.values["jax_compilation_cache_dir"]:
         return
     folder = cache_folder()
     try:

@@ -119,7 +119,7 @@ def _serve(pipe: Connection, parent: int, number: int) -> None:
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    shared = jax.config.jax_compilation_cache_dir
+    shared = jax.config.values["jax_compilation_cache_dir"]
     if shared:  # JAX does not write its cache atomically: a folder for each, and no word on what a kill left
         warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(shared, f"worker-{number}"))

@@ -33,7 +33,8 @@ from _models import cnn, ferminet, laplacian, mlp, psiformer, vit
 from snapgrad.linalg import psd_solve
 from snapgrad.operators import jacobian, realify
 
-DAMPING, MOMENTUM = 1e-3, 0.9
+MOMENTUM = 0.9
+DAMPING, ELECTRON_DAMPING = 1e-3, 1e3  # rows of determinants are that much larger
 MODELS = {
     "mlp-142k": partial(mlp, [40, 256, 256, 256, 1]),
     "mlp-206k": partial(mlp, [40, 310, 310, 310, 1]),
@@ -76,6 +77,8 @@ class Case:
         self.precision = rest[1] if len(rest) > 1 else "highest"
         model = MODELS[name](self.k, dtype=self.dtype)
         self.fn, self.size = model.fn, model.size
+        electrons = name.startswith(("ferminet", "psiformer"))
+        self.damping = ELECTRON_DAMPING if electrons else DAMPING
         self.complex = jnp.issubdtype(
             jax.eval_shape(self.fn, model.params, model.points[0]).dtype, jnp.complexfloating
         )
@@ -105,7 +108,7 @@ def spring(case, params, increment, samples, energies):
     """Ours: the kernel of centred rows."""
     jac = case.jacobian(params, samples).centre().scale(case.k**-0.5)
     r = case.residual(energies)
-    z = psd_solve(jac.gram(), r - MOMENTUM * jac.mv(increment), DAMPING, "cholesky")
+    z = psd_solve(jac.gram(), r - MOMENTUM * jac.mv(increment), case.damping, "cholesky")
     return jax.tree.map(lambda phi, step: MOMENTUM * phi + step, increment, jac.rmv(z))
 
 
@@ -117,7 +120,7 @@ def stored(case, params, increment, samples, energies):
     J = jnp.stack([jax.vmap(flatten)(part) for part in rows], axis=1)
     J = ((J - jnp.mean(J, axis=0, keepdims=True)) * case.k**-0.5).reshape(-1, J.shape[2])
     phi, unravel = jax.flatten_util.ravel_pytree(increment)
-    K = J @ J.T + DAMPING * jnp.eye(J.shape[0], dtype=J.dtype)
+    K = J @ J.T + case.damping * jnp.eye(J.shape[0], dtype=J.dtype)
     return unravel(MOMENTUM * phi + cholesky(K, case.residual(energies) - MOMENTUM * J @ phi) @ J)
 
 
@@ -151,7 +154,7 @@ class NetKet:
         flat_samples = jax.eval_shape if abstract else lambda f, x: f(x)
         samples = flat_samples(lambda x: x.reshape(x.shape[0], -1), samples)
         self.fn, self.args = fn, (apply, energies, {"p": params}, {}, samples)
-        self.options = {"diag_shift": DAMPING, "solver_fn": cholesky, "momentum": MOMENTUM}
+        self.options = {"diag_shift": case.damping, "solver_fn": cholesky, "momentum": MOMENTUM}
         self.options |= {"mode": "complex" if case.complex else "real", "chunk_size": chunk_size}
         self.options["old_updates"] = old if flat else {"p": old}
         if isinstance(fn, partial):  # the timing decorator and a keyword stand before the jitted function
@@ -274,7 +277,7 @@ def limit(case, mine):
     gemm = jax.jit(partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST))
     rate = 2 * side**3 / Measured(lambda: Ready(gemm, A, A), 5).wall
     K = jnp.eye(rows, dtype=case.dtype) + jnp.ones((rows, rows), case.dtype) / rows
-    by_cholesky = jax.jit(partial(psd_solve, damping=DAMPING, solver="cholesky"))
+    by_cholesky = jax.jit(partial(psd_solve, damping=case.damping, solver="cholesky"))
     solve = Measured(lambda: Ready(by_cholesky, K, K[0]), 5).wall
     # Forward, backward, J φ and Jᵀ u, and one half of the kernel.
     flops = explained.product_flops + explained.flops

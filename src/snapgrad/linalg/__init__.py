@@ -28,11 +28,13 @@ from ._sketch import SparseSignSketch as SparseSignSketch
 from ._solve import pinv_solve as pinv_solve
 from ._solve import psd_solve as psd_solve
 from ._subsets import random_subset as random_subset
+from ._symmetric import SPLIT_COLUMNS as SPLIT_COLUMNS
 from ._symmetric import SymmetricSum as SymmetricSum
 from ._symmetric import gram_onto as gram_onto
 from ._symmetric import mirror as mirror
 from ._symmetric import on_gpu as on_gpu
 from ._symmetric import product as product
 from ._symmetric import splits as splits
+from ._symmetric import syrk_pays as syrk_pays
 from ._symmetric import symmetric_share as symmetric_share
 from ._symmetric import symmetric_sum as symmetric_sum

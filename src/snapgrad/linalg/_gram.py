@@ -14,7 +14,7 @@ def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
     ```
     """
     total = symmetric_sum(J.shape[0], J.dtype)
-    total = total.add([J[start:stop] for start, stop in total.wanted()])
+    total = total.add([J[start:stop] for start, stop in total.blocks()])
     return mirror(total.lower()) if total.halved else total.lower()
 
 

@@ -7,6 +7,7 @@ the accuracy of float32; on tensor cores these are several times faster than one
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,13 +16,17 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, DTypeLike, Float, Inexact
 
-CPU_BLOCK, SPLIT_BLOCK = 256, 1024
-"""Rows per block on a CPU, and on a GPU in three products: smaller blocks leave out more of the upper half of a kernel,
-but are multiplied less quickly."""
+CPU_BLOCK, SPLIT_BLOCK = 256, 2048
+"""Rows per block on a CPU, and on a GPU in three products: smaller blocks leave out more of the upper half of
+a kernel, but are multiplied less quickly."""
 MOST_BLOCKS = 8
 """More of them would save little, and take longer to compile."""
-SPLIT_COLUMNS = 1024
-"""Columns per product of the large parts: tensor cores cut off the sums they hold, which costs the more the longer."""
+SYRK_WORK = 2**34
+"""A GPU's routine for symmetric products waits for what was asked of it before: where there are fewer
+multiply-adds to save, the plain product is quicker."""
+SPLIT_COLUMNS = 4096
+"""Columns to multiply at a time in three products: tensor cores cut off the sums that they hold, by up to
+2⁻²⁴ of them every sixteen columns."""
 FLOAT16_EXPONENT = 15
 """Parts are scaled so that the largest of a row lies just below two to this power, the end of float16's range."""
 
@@ -41,9 +46,7 @@ def product(
 ) -> Inexact[Array, "*z m n"]:
     """A Bᴴ at full precision: on GPUs JAX's default would be TF32, good to three digits."""
     if split and a.dtype == b.dtype and splits(a.dtype):
-        (high, low, unit), (other_high, other_low, other_unit) = _parts(a), _parts(b)
-        total = _dot(low, other_high) + _dot(high, other_low)
-        return _add_long(total, high, other_high) * unit * jnp.swapaxes(other_unit, -1, -2)
+        return _three_products(_parts(a), _parts(b))
     return _dot(a, b.conj())
 
 
@@ -68,17 +71,13 @@ class SymmetricSum(eqx.Module):
         """First and last of the rows of each block, counted in points of so many rows."""
         return list(itertools.pairwise(edge // multiple for edge in self.edges))
 
-    def wanted(self, multiple: int = 1) -> list[tuple[int, int]]:
-        """The blocks of rows that `add` takes: on a GPU all rows at once."""
-        return [(0, self.edges[-1] // multiple)] if on_gpu() else self.blocks(multiple)
-
     def add(self, rows: Sequence[Float[Array, "_ w"]]) -> "SymmetricSum":
-        """The sum with R Rᵀ more, R being given in the blocks `wanted`."""
-        if self.split:
-            return self.add_strips(self._split_strips(rows[0]))
-        if on_gpu():
+        """The sum with R Rᵀ more, from the `blocks` of R."""
+        if syrk_pays(*rows[0].shape) and len(rows) == 1 and not self.split:
             return SymmetricSum((gram_onto(rows[0], self.strips[0]),), self.edges, False)
-        pairs = [[product(mine, other) for other in rows[: i + 1]] for i, mine in enumerate(rows)]
+        parts = [_parts(block) for block in rows] if self.split else rows
+        times = _three_products if self.split else product
+        pairs = [[times(mine, other) for other in parts[: i + 1]] for i, mine in enumerate(parts)]
         return self.add_strips([jnp.concatenate(strip, axis=1) for strip in pairs])
 
     def add_strips(self, strips: Sequence[Float[Array, "_ _"]]) -> "SymmetricSum":
@@ -92,15 +91,6 @@ class SymmetricSum(eqx.Module):
             return self.strips[0]
         size = self.edges[-1]
         return jnp.concatenate([jnp.pad(s, ((0, 0), (0, size - s.shape[1]))) for s in self.strips])
-
-    def _split_strips(self, rows: Float[Array, "k w"]) -> list[Float[Array, "_ _"]]:
-        high, low, unit = _parts(rows)
-        strips = []
-        for start, stop in self.blocks():
-            mine = slice(start, stop)
-            total = _dot(low[mine], high[:stop]) + _dot(high[mine], low[:stop])
-            strips.append(_add_long(total, high[mine], high[:stop]) * unit[mine] * unit[:stop].T)
-        return strips
 
 
 def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: int = 1) -> SymmetricSum:
@@ -119,6 +109,11 @@ def symmetric_share(size: int) -> float:
 
 def _blocks(size: int, wanted: int) -> int:
     return max(1, min(MOST_BLOCKS, size // wanted))
+
+
+def syrk_pays(rows: int, columns: int) -> bool:
+    """Whether `gram_onto` is quicker than the plain product."""
+    return on_gpu() and rows**2 * columns >= SYRK_WORK
 
 
 @jax.custom_jvp
@@ -142,30 +137,28 @@ def _dot(a: Inexact[Array, "*z m d"], b: Inexact[Array, "*z n d"]) -> Inexact[Ar
     return lax.dot_general(a, b, dims, precision=Precision.HIGHEST)
 
 
-def _add_long(
-    total: Float[Array, "*z m n"], a: Inexact[Array, "*z m d"], b: Inexact[Array, "*z n d"]
-) -> Float[Array, "*z m n"]:
-    """`total` + A Bᵀ for float16 parts, not too many columns at a time."""
-    columns = a.shape[-1]
-    steps = -(-columns // SPLIT_COLUMNS)
-    if steps == 1:
-        return total + _dot(a, b)
-    width = -(-columns // steps)
+class _Parts(NamedTuple):
+    """Rows as float16 numbers, x = unit (high + low) to the rounding of float32."""
 
-    def cut(x: Inexact[Array, "*z m d"]) -> Inexact[Array, "s *z m w"]:
-        padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, steps * width - columns)])
-        return jnp.moveaxis(padded.reshape(*x.shape[:-1], steps, width), -2, 0)
-
-    return lax.scan(lambda sum_, pair: (sum_ + _dot(*pair), None), total, (cut(a), cut(b)))[0]
+    high: Inexact[Array, "*z m d"]
+    low: Inexact[Array, "*z m d"]
+    unit: Float[Array, "*z m 1"]
 
 
-def _parts(
-    x: Float[Array, "*z m d"],
-) -> tuple[Inexact[Array, "*z m d"], Inexact[Array, "*z m d"], Float[Array, "*z m 1"]]:
-    """High and low float16 parts of rows, x = unit (high + low) to the rounding of float32, and each row's unit."""
+def _three_products(a: _Parts, b: _Parts) -> Float[Array, "*z m n"]:
+    """A Bᵀ, but for the product of both low parts, which is lost in the rounding."""
+    if a is b:
+        cross = _dot(a.low, a.high)
+        cross = cross + jnp.swapaxes(cross, -1, -2)
+    else:
+        cross = _dot(a.low, b.high) + _dot(a.high, b.low)
+    return (cross + _dot(a.high, b.high)) * a.unit * jnp.swapaxes(b.unit, -1, -2)
+
+
+def _parts(x: Float[Array, "*z m d"]) -> _Parts:
     most = jnp.max(jnp.abs(lax.stop_gradient(x)), axis=-1, keepdims=True)
     _, exponent = jnp.frexp(jnp.where(jnp.isfinite(most) & (most > 0), most, 1))
     unit = jnp.ldexp(jnp.ones_like(most), exponent - FLOAT16_EXPONENT)
     scaled = x / unit
     high = scaled.astype(jnp.float16)
-    return high, (scaled - high.astype(x.dtype)).astype(jnp.float16), unit
+    return _Parts(high, (scaled - high.astype(x.dtype)).astype(jnp.float16), unit)

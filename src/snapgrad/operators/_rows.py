@@ -219,9 +219,13 @@ class CentredJacobian(AbstractRows):
         return self.inner.outputs
 
     def gram(self) -> Float[Array, "k k"]:
-        """C K Cᵀ with C = I − 1wᵀ."""
+        """C K Cᵀ with C = I − 1wᵀ, in one pass: K − 1(Kw)ᵀ − (Kw)1ᵀ + wᵀKw."""
         K = self.inner._moved().gram()
-        return self._centre(self._centre(K).T).T
+        k, o = K.shape[0], self.outputs
+        grouped = K.reshape(k // o, o, k // o, o)
+        means = jnp.tensordot(self.weights, grouped, axes=1, precision=Precision.HIGHEST)[None]
+        both = jnp.tensordot(means, self.weights, axes=(2, 0), precision=Precision.HIGHEST)[:, :, None]
+        return (grouped - means - means.transpose(2, 3, 0, 1) + both).reshape(k, k)
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
         """C (J φ)."""

@@ -18,17 +18,29 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, DTypeLike, Float, Inexact
 
-from ..linalg import SymmetricSum, gram_onto, mirror, on_gpu, product, symmetric_share, symmetric_sum
+from ..linalg import (
+    SPLIT_COLUMNS,
+    SymmetricSum,
+    gram_onto,
+    mirror,
+    on_gpu,
+    product,
+    splits,
+    symmetric_share,
+    symmetric_sum,
+    syrk_pays,
+)
 from .factors import Full, Leaf, Outer, cast, points, stored
 
 AT_ONCE = 2**17
 """A kernel block is computed in one go if its terms, over all pairs of outer products, are fewer numbers."""
 GPU_TERMS = 2**26
-"""On a GPU, where large products are the quick ones, blocks of rows are chosen to have about as many terms."""
-CPU_PIECE, GPU_PIECE = 2**20, 2**26
+"""The same on a GPU, where large products are the quick ones."""
+CPU_PIECE, GPU_PIECE = 2**20, 2**27
 """Rows are formed this many numbers at a time: for the cache of a CPU, for all the cores of a GPU."""
 SMALL = 4096
-"""Leaves with fewer entries are formed together: a product of few columns costs no more than adding it up."""
+"""Leaves with fewer entries are formed together: a product of few columns costs no more than adding it up.
+On a GPU all leaves are, as many as make a piece."""
 
 Factor: TypeAlias = tuple[Inexact[Array, "_ _ _ _ _"], Inexact[Array, "1 _ _ _ _"] | None]
 """One side of outer products, `[k, o, b, a, d]`, and its mean where rows are deviations from a common row."""
@@ -99,9 +111,8 @@ def workspace(columns: Sequence[int], terms: int, rows: int) -> int:
 
     `columns` are the numbers of columns of the leaves, `terms` the most terms of an entry (`Group.terms`).
     """
-    widest = rows * max((c for c in columns if c >= SMALL), default=0)
-    small = rows * min(sum(c for c in columns if c < SMALL), max(piece_columns(rows), SMALL))
-    formed = max(small, min(widest, 2 * rows * piece_columns(rows)))
+    piece = max(piece_columns(rows), SMALL)
+    formed = rows * min(sum(columns), 2 * piece)
     at_once = min(max(terms * rows**2, AT_ONCE), GPU_TERMS if on_gpu() else AT_ONCE)
     return 2 * formed + 3 * at_once
 
@@ -153,8 +164,9 @@ def contract(
     total = jnp.zeros(shape, dtype)
     for a, b in groups:
         total = total + _by_pairs(a, b, split).reshape(shape)
-    for pair in _joined(columns, shape):
-        total = _over_pieces(pair, total, shape, lambda K, x, y: K + product(x, y, split))
+    piece = piece_columns(max(shape), split and splits(dtype))
+    for pair in _joined(columns, piece):
+        total = _over_pieces(pair, total, piece, lambda K, x, y: K + product(x, y, split))
     return total
 
 
@@ -231,43 +243,14 @@ def _symmetric(
                 mine, others = (group.map(lambda x, a=a, b=stop: x[a:b]) for a in (start, 0))
                 strips.append(_at_once(mine, mine if start == 0 else others, split, half=start == 0))
             total = total.add_strips([s.reshape(s.shape[0] * outputs, -1) for s in strips])
-    for part, _ in _joined(columns, (size, size)):
-        total = _over_pieces((part,), total, (size, size), SymmetricSum.add)
+    piece = piece_columns(size, total.split)
+    for part, _ in _joined(columns, piece):
+        total = _over_pieces((part,), total, piece, SymmetricSum.add)
     K = total.lower()
-    several = [group for group in groups if group.terms > 1]
-    if several and on_gpu():
-        K = K + _by_tiles(several, size // outputs, split).reshape(size, size)
-    elif several:
-        K = sum((_by_pairs(group, group, split, same=True).reshape(size, size) for group in several), start=K)
+    for group in groups:
+        if group.terms > 1:
+            K = K + _by_pairs(group, group, split, same=True).reshape(size, size)
     return mirror(K) if total.halved else K
-
-
-def _by_tiles(groups: list[Group], count: int, split: bool) -> Float[Array, "k o k o"]:
-    """Blocks on and below the diagonal, each with all pairs of outer products at once in a few large products."""
-    terms = max(group.terms for group in groups)
-    outputs = max(group.outputs for group in groups)
-    tile = min(count, max(1, math.isqrt(GPU_TERMS // terms) // outputs))
-    tile = -(-count // -(-count // tile))  # blocks of equal size
-    starts = [min(i, count - tile) for i in range(0, count, tile)]
-    pairs = [(i, j) for i in starts for j in starts if j <= i]
-
-    def block(i: Any, j: Any) -> Float[Array, "t o t o"]:
-        mine, others = (
-            [group.map(lambda x, s=s: lax.dynamic_slice_in_dim(x, s, tile)) for group in groups]
-            for s in (i, j)
-        )
-        found = [_at_once(a, b, split) for a, b in zip(mine, others, strict=True)]
-        return sum(found[1:], start=found[0])
-
-    if len(starts) == 1:
-        return block(0, 0)
-
-    def step(K, pair):
-        return lax.dynamic_update_slice(K, block(*pair), (pair[0], 0, pair[1], 0)), None
-
-    dtype = jnp.finfo(groups[0].right[0].dtype).dtype
-    start = jnp.zeros((count, outputs, count, outputs), dtype)
-    return lax.scan(step, start, tuple(jnp.asarray(pairs).T))[0]
 
 
 def _by_pairs(a: Group, b: Group, split: bool, same: bool = False) -> Float[Array, "k o q p"]:
@@ -319,8 +302,7 @@ def _dots(x: Factor, y: Factor, split: bool, half: bool) -> list[Inexact[Array, 
     def dot(a: Inexact[Array, "k o b a d"], b: Inexact[Array, "q p b c d"], half: bool = False) -> Array:
         shape = (a.shape[2], a.shape[3], *a.shape[:2], b.shape[3], *b.shape[:2])
         a, b = (v.transpose(2, 3, 0, 1, 4).reshape(v.shape[2], -1, v.shape[4]) for v in (a, b))
-        lower = half and on_gpu() and not split and a.shape[0] == 1 and not jnp.iscomplexobj(a)
-        if lower:
+        if half and not split and a.shape[0] == 1 and not jnp.iscomplexobj(a) and syrk_pays(*a.shape[1:]):
             return gram_onto(a[0], jnp.zeros((a.shape[1], a.shape[1]), a.dtype)).reshape(shape)
         return product(a, b, split).reshape(shape)
 
@@ -341,24 +323,24 @@ def _width(columns: Columns) -> int:
     return math.prod(columns.layout.sizes) * (2 if complex_ else 1)
 
 
-def piece_columns(rows: int) -> int:
+def piece_columns(rows: int, split: bool = False) -> int:
     """How many columns of so many rows are formed at a time."""
-    return max(1, (GPU_PIECE if on_gpu() else CPU_PIECE) // rows)
+    columns = max(1, (GPU_PIECE if on_gpu() else CPU_PIECE) // rows)
+    return min(columns, SPLIT_COLUMNS) if split else columns
 
 
 Part: TypeAlias = tuple[Columns, ...]
 """Columns that are formed together."""
 
 
-def _joined(
-    columns: Sequence[tuple[Columns, Columns]], shape: tuple[int, int]
-) -> Iterator[tuple[Part, Part]]:
-    """Small leaves together, as many as make a piece; each of the others by itself."""
+def _joined(columns: Sequence[tuple[Columns, Columns]], piece: int) -> Iterator[tuple[Part, Part]]:
+    """Small leaves together, as many as make a piece of so many columns; each of the others by itself."""
     small: list[tuple[Columns, Columns]] = []
-    room = most = max(piece_columns(max(shape)), SMALL)
+    most = max(piece, SMALL)
+    room = most
     for pair in columns:
         width = max(map(_width, pair))
-        if width >= SMALL:
+        if width >= (piece if on_gpu() else SMALL):
             yield pair[:1], pair[1:]
             continue
         if width > room:
@@ -370,16 +352,16 @@ def _joined(
         yield tuple(a for a, _ in small), tuple(b for _, b in small)
 
 
-def _over_pieces(parts: Sequence[Part], total: Any, shape: tuple[int, int], add: Callable) -> Any:
+def _over_pieces(parts: Sequence[Part], total: Any, piece: int, add: Callable) -> Any:
     """`add` the columns of one part (to a symmetric sum) or of two (to a matrix), a piece at a time."""
 
     def rows(part: Part) -> Any:
         if not isinstance(total, SymmetricSum):
             return _form(part)
-        blocks = total.wanted(part[0].outputs)
+        blocks = total.blocks(part[0].outputs)
         return [_form(tuple(points(columns, a, b) for columns in part)) for a, b in blocks]
 
-    steps = -(-_width(parts[0][0]) // piece_columns(max(shape)))
+    steps = -(-_width(parts[0][0]) // piece)
     regions = [part[0] for part in parts if isinstance(part[0], Outer)]
     if steps == 1 or len(regions) < len(parts):
         return add(total, *map(rows, parts))
@@ -388,8 +370,8 @@ def _over_pieces(parts: Sequence[Part], total: Any, shape: tuple[int, int], add:
     cuts = [_cut([x.factor(side), *x.mean(side)], steps) for x in regions]
 
     def step(total, pieces):
-        found = [x.with_factor(side, *piece) for x, piece in zip(regions, pieces, strict=True)]
-        return add(total, *(rows((piece,)) for piece in found)), None
+        found = [x.with_factor(side, *cut) for x, cut in zip(regions, pieces, strict=True)]
+        return add(total, *(rows((region,)) for region in found)), None
 
     return lax.scan(step, total, cuts)[0]
 

@@ -319,7 +319,9 @@ def main():
     parser.add_argument("--memory", nargs="*", help="the same, compiled but not run")
     parser.add_argument("--peers", nargs="*", choices=list(LABELS), help="all by default")
     parser.add_argument("--peer-precision", default="highest", choices=["highest", "default"])
-    parser.add_argument("--limit", action="store_true", help="compare with the GEMM rate and one Cholesky solve")
+    parser.add_argument(
+        "--limit", action="store_true", help="compare with the GEMM rate and one Cholesky solve"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--write", help="file for the tables")
     parser.add_argument("--list", action="store_true", help="name the models")

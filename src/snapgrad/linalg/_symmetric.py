@@ -16,7 +16,7 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, DTypeLike, Float, Inexact
 
-CPU_BLOCK, SPLIT_BLOCK = 256, 2048
+CPU_BLOCK, SPLIT_BLOCK = 128, 2048
 """Rows per block on a CPU, and on a GPU in three products: smaller blocks leave out more of the upper half of
 a kernel, but are multiplied less quickly."""
 MOST_BLOCKS = 8

@@ -190,7 +190,9 @@ def _reports(plan: Plan, sizes: Sizes, block: int) -> tuple[LeafReport, ...]:
     """A line per leaf; leaves that share a factor are counted together, and say so."""
     rows = sizes.points * sizes.outputs
     found: dict[int, list[Any]] = {}  # how, why and flops
-    regions = [(i, region) for i, leaf in enumerate(plan.leaves) if leaf.how == "outer" for region in leaf.regions]
+    regions = [
+        (i, region) for i, leaf in enumerate(plan.leaves) if leaf.how == "outer" for region in leaf.regions
+    ]
     vectors = [i for i, leaf in enumerate(plan.leaves) if leaf.how == "rows"]
     for i, leaf in enumerate(plan.leaves):
         flops = rows**2 * prod(leaf.shape) if leaf.how == "rows" else 0
@@ -226,7 +228,11 @@ def _reports(plan: Plan, sizes: Sizes, block: int) -> tuple[LeafReport, ...]:
                 found[i][0], found[i][2] = "outer", 2 * rows**2
     return tuple(
         LeafReport(
-            leaf.name, leaf.shape, *found[i], block * leaf.numbers(plan.outputs) * sizes.factor_bytes, leaf.fallback
+            leaf.name,
+            leaf.shape,
+            *found[i],
+            block * leaf.numbers(plan.outputs) * sizes.factor_bytes,
+            leaf.fallback,
         )
         for i, leaf in enumerate(plan.leaves)
     )

@@ -6,15 +6,21 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Inexact
 
+from ..linalg import on_gpu
 from . import _views as views
 from . import factors
 from ._peel import is_zero, peel
 from ._terms import Term, vector_name
-from ._trace import Captured, Program, Ref, row_gradient
+from ._trace import Captured, Program, Ref, Taken, row_gradient
 from ._views import Layout, UnstructuredError
 from .factors import Full, Leaf, Outer
+
+
+CPU_SLICES, GPU_SLICES = 2**20, 2**26
+"""Slices of a convolution's operand hold about this many numbers at a time."""
 
 
 class Region(NamedTuple):
@@ -31,7 +37,7 @@ class Region(NamedTuple):
         """The number of outer products per row."""
         return sum(term.products for term in self.terms)
 
-    def evaluate(self, captured: Captured) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
+    def evaluate(self, captured: Captured | Taken) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
         """The left and right factors of one row, from the values that the program gave."""
         pairs = [term.evaluate(captured) for term in self.terms]
         pairs = [pair[::-1] if swap else pair for pair, swap in zip(pairs, self.swapped, strict=True)]
@@ -71,24 +77,39 @@ class LeafPlan(NamedTuple):
             return None
         if self.rows is not None:
             return jnp.asarray(captured.get(self.rows)).astype(self.dtype).reshape(-1)
-        values = [region.evaluate(captured) for region in self.regions]
-        if (
-            self.how == "rows"
-        ):  # of a convolution: products of slices are faster than it is for one row at a time
-            boxes = [
-                region._replace(per_output=(True, True)).outer(*(x[None, None] for x in pair))
-                for region, pair in zip(self.regions, values, strict=True)
-            ]
-            return factors.full_rows(tuple(boxes))[0].astype(self.dtype)
-        return values
+        if self.how == "rows":
+            return [jnp.asarray(captured.get(ref)) for ref in self._operands()]
+        return [region.evaluate(captured) for region in self.regions]
 
     def factor(self, values: Any) -> Leaf:
         """Factors from the stacked values `[k, o, ...]`."""
         if values is None:
             return None
-        if self.how == "rows":
+        if self.rows is not None:
             return Full(values, self.name_of_rows)
+        if self.how == "rows":
+            return Full(self._form(values))
         return tuple(region.outer(*pair) for region, pair in zip(self.regions, values, strict=True))
+
+    def _operands(self) -> list[Ref]:
+        every = [ref for region in self.regions for term in region.terms for ref in term.refs()]
+        return list({id(ref.atom): ref for ref in every}.values())
+
+    def _form(self, values: list[Inexact[Array, "k o ..."]]) -> Inexact[Array, "k o m"]:
+        """Rows of a convolution, a few points at a time: products of slices, which is faster than it is."""
+
+        def row(values: list[Array]) -> Inexact[Array, " m"]:
+            taken = Taken(self._operands(), values)
+            boxes = []
+            for region in self.regions:
+                left, right = region.evaluate(taken)
+                boxes.append(Outer(left[None, None], right[None, None], region.layout))
+            return factors.full_rows(tuple(boxes))[0].astype(self.dtype)
+
+        points = max(1, (GPU_SLICES if on_gpu() else CPU_SLICES) // sum(r.numbers(1) for r in self.regions))
+        if points >= values[0].shape[0]:
+            return jax.vmap(jax.vmap(row))(values)
+        return lax.map(jax.vmap(row), values, batch_size=points)
 
     def numbers(self, outputs: int) -> int:
         """How many numbers are stored per point."""
@@ -125,7 +146,9 @@ class Plan(NamedTuple):
 
     def terms(self) -> int:
         """The most terms that an entry of the kernel has for one leaf, if that is not formed."""
-        return max((r.layout.sizes[0] * r.products**2 for leaf in self.leaves for r in leaf.regions), default=1)
+        return max(
+            (r.layout.sizes[0] * r.products**2 for leaf in self.leaves for r in leaf.regions), default=1
+        )
 
     def mostly_outer(self) -> bool:
         """Whether full rows are the smaller part, so that products are best taken from the factors."""

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Inexact
 
 from . import compat
-from ._trace import Captured, Ref
+from ._trace import Captured, Ref, Taken
 from ._views import Dim, Pieces, UnstructuredError
 from .compat import JaxprEqn, Literal
 
@@ -118,9 +118,13 @@ class Term(NamedTuple):
 
     def want(self) -> "Term":
         """Have the program return the operands whenever it is run."""
-        for ref in (*self.operands, *(factor.ref for factor in self.factors)):
+        for ref in self.refs():
             ref.want()
         return self
+
+    def refs(self) -> list[Ref]:
+        """The values that it is made of."""
+        return [*self.operands, *(factor.ref for factor in self.factors)]
 
     @property
     def plain(self) -> bool:
@@ -145,7 +149,7 @@ class Term(NamedTuple):
         other = compat.dtype(self.operands[1 - side].atom) if self.real else None
         return ref.program.path, ref.atom, form, self.loops, self.real, other, changes
 
-    def evaluate(self, captured: Captured) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
+    def evaluate(self, captured: Captured | Taken) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
         """Both operands, each as an array of batch × outer products × entries."""
         left, right = (jnp.asarray(captured.get(ref)) for ref in self.operands)
         if self.convolution is not None:

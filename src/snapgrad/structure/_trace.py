@@ -49,6 +49,17 @@ class Captured(NamedTuple):
         return next(v for a, v in zip(ref.program.wanted, node.values, strict=True) if a is ref.atom)
 
 
+class Taken(NamedTuple):
+    """Some of the values that were captured, by themselves."""
+
+    refs: Sequence[Ref]
+    values: Sequence[Any]
+
+    def get(self, ref: Ref) -> Any:
+        """The value of one of the references."""
+        return next(v for known, v in zip(self.refs, self.values, strict=True) if known.atom is ref.atom)
+
+
 class Program:
     """A jaxpr without nested calls, and the list of values that are wanted from it."""
 

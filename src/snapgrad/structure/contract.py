@@ -36,7 +36,7 @@ AT_ONCE = 2**17
 """A kernel block is computed in one go if its terms, over all pairs of outer products, are fewer numbers."""
 GPU_TERMS = 2**26
 """The same on a GPU, where large products are the quick ones."""
-CPU_PIECE, GPU_PIECE = 2**20, 2**27
+CPU_PIECE, GPU_PIECE = 2**21, 2**27
 """Rows are formed this many numbers at a time: for the cache of a CPU, for all the cores of a GPU."""
 SMALL = 4096
 """Leaves with fewer entries are formed together: a product of few columns costs no more than adding it up.
@@ -218,7 +218,9 @@ def _products_cost_less(
     if any((x.products, y.products) != counts for x, y in members):
         return False
     shared = members[0][0].outputs if members[0][0].left.shape[1] == 1 else 1
-    price = cost(total_sizes(tuple(x.layout.sizes for x, _ in members), sharing.side), counts, shape, shared, same)
+    price = cost(
+        total_sizes(tuple(x.layout.sizes for x, _ in members), sharing.side), counts, shape, shared, same
+    )
     return price.outer <= price.formed
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, DTypeLike, Float, Inexact
 
@@ -121,8 +122,12 @@ def apply_transpose(
     blocks = []
     for region in leaf:
         u = cotangent.reshape(region.left.shape[0], region.outputs, 1, 1, 1)
-        left, right = _same_outputs(region.left, region.right)
-        block = jnp.einsum("kobal,kobar->blr", left, u * right, precision=Precision.HIGHEST)
+        left, right = _same_outputs(region.left, u * region.right)
+        if left.shape[2] == 1:
+            left, right = (x.reshape(-1, x.shape[4]) for x in (left, right))
+            block = jnp.matmul(left.T, right, precision=Precision.HIGHEST)[None]
+        else:
+            block = jnp.einsum("kobal,kobar->blr", left, right, precision=Precision.HIGHEST)
         blocks.append(block[None])
     return assemble([region.layout for region in leaf], blocks)[0]
 
@@ -175,7 +180,8 @@ def cast(leaf: Leaf, dtype: DTypeLike) -> Leaf:
 
 def _outer(left: Inexact[Array, "..."], right: Inexact[Array, "..."]) -> Inexact[Array, "k o b l r"]:
     left, right = _same_outputs(left, right)
-    return jnp.einsum("kobal,kobar->koblr", left, right, precision=Precision.HIGHEST)
+    dims = ((3,), (3,)), ((0, 1, 2), (0, 1, 2))
+    return lax.dot_general(left, right, dims, precision=Precision.HIGHEST)
 
 
 def _same_outputs(*factors: Inexact[Array, "..."]) -> list[Inexact[Array, "..."]]:

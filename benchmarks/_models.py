@@ -1,7 +1,8 @@
 """The models of the kernel benchmarks, in plain JAX: what people train under natural gradients today.
 
-`vit` is the transformer wavefunction of spin lattices, `cnn` the residual one on a periodic lattice, `ferminet` and
-`psiformer` those of electrons, `mlp` a perceptron. Each gives parameters, a batch and `fn(params, x)` for one point.
+`vit` is the transformer wavefunction of spin lattices, `cnn` the residual one on a periodic lattice,
+`ferminet` and `psiformer` those of electrons, `mlp` a perceptron. Each gives parameters, a batch and
+`fn(params, x)` for one point.
 """
 
 import itertools
@@ -94,11 +95,12 @@ def mlp(widths, k, dtype="float64"):
 
 
 def vit(d, layers, k, dtype="float64", *, heads, side=10, patch=2, softmax=False, complex_output=False):
-    """A transformer wavefunction: patches of a spin lattice as tokens, a log cosh of the pooled tokens at the end.
+    """A transformer wavefunction: patches of a spin lattice as tokens, a log cosh of the pooled tokens at
+    the end.
 
-    Attention is factored, its weights a function of positions alone, as in the vision transformers of NetKet's
-    tutorials; with `softmax` it is that of queries and keys. With `complex_output` amplitude and phase come from two
-    projections, as such wavefunctions have them.
+    Attention is factored, its weights a function of positions alone, as in the vision transformers of
+    NetKet's tutorials; with `softmax` it is that of queries and keys. With `complex_output` amplitude and
+    phase come from two projections, as such wavefunctions have them.
     """
     make, tokens = _Init(0, dtype), (side // patch) ** 2
 

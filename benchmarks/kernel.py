@@ -5,10 +5,11 @@
     python benchmarks/kernel.py --case vit-320k:4096:float32:float16x3 --peers srt stored
     python benchmarks/kernel.py --memory mlp-206k:1024:float32           # compiled, not run
 
-`--list` names the models. NetKet may be installed or lie in a folder on PYTHONPATH; without it only stored rows are
-the peer. In float32 all peers run at full precision (`jax.default_matmul_precision("highest")`), as ours does; with
-`--peer-precision default` they run as JAX does by itself, which on NVIDIA cards is TF32, good to three digits. Pin the
-BLAS threads (OPENBLAS_NUM_THREADS=1) on a shared machine. `--write FILE` saves the tables and the command.
+`--list` names the models. NetKet may be installed or lie in a folder on PYTHONPATH; without it only stored
+rows are the peer. In float32 all peers run at full precision (`jax.default_matmul_precision("highest")`),
+as ours does; with `--peer-precision default` they run as JAX does by itself, which on NVIDIA cards is TF32,
+good to three digits. Pin the BLAS threads (OPENBLAS_NUM_THREADS=1) on a shared machine. `--write FILE`
+saves the tables and the command.
 """
 
 import argparse
@@ -91,10 +92,12 @@ class Case:
 
     @property
     def head(self):
+        """The first columns of its lines."""
         precision = "" if self.precision == "highest" else f", {self.precision}"
         return f"| {self.name} | {self.size:,} | {self.k} | {self.dtype}{precision} |"
 
     def jacobian(self, params, samples):
+        """Ours."""
         fn = realify(self.fn) if self.complex else self.fn
         return jacobian(fn, params, samples, precision=self.precision)
 
@@ -238,7 +241,8 @@ def difference(a, b):
 
 
 def updates(cases, peers, options):
-    yield "| model | n | k | dtype | update | time, ms | processor, ms | peak, MiB | compile, s | × ours | difference |"
+    columns = "time, ms | processor, ms | peak, MiB | compile, s | × ours | difference"
+    yield f"| model | n | k | dtype | update | {columns} |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for text in cases:
         case = Case(text)
@@ -265,7 +269,8 @@ def updates(cases, peers, options):
 
 
 def cost(found):
-    return f"{1e3 * found.wall:.4g} | {1e3 * found.processor:.4g} | {found.bytes / 2**20:.0f} | {found.compile:.1f}"
+    times = f"{1e3 * found.wall:.4g} | {1e3 * found.processor:.4g}"
+    return f"{times} | {found.bytes / 2**20:.0f} | {found.compile:.1f}"
 
 
 def limit(case, mine):
@@ -332,7 +337,8 @@ def main():
     if options.case is options.memory is None:
         options.case, options.memory, options.limit = DEFAULT, ["mlp-206k:1024:float32"], True
     peers = all_peers()
-    peers = {name: peers[name] for name in options.peers or peers if name in peers}
+    wanted = peers if options.peers is None else options.peers
+    peers = {name: peers[name] for name in wanted if name in peers}
 
     lines = [
         "# Kernel benchmarks",

@@ -35,6 +35,6 @@ from ._symmetric import mirror as mirror
 from ._symmetric import on_gpu as on_gpu
 from ._symmetric import product as product
 from ._symmetric import splits as splits
-from ._symmetric import syrk_pays as syrk_pays
 from ._symmetric import symmetric_share as symmetric_share
 from ._symmetric import symmetric_sum as symmetric_sum
+from ._symmetric import syrk_pays as syrk_pays

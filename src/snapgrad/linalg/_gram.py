@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._symmetric import mirror, symmetric_sum
+from ._symmetric import mirror, symmetric_sum, syrk_pays
 
 
 def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
@@ -14,8 +14,9 @@ def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
     ```
     """
     total = symmetric_sum(J.shape[0], J.dtype)
-    total = total.add([J[start:stop] for start, stop in total.blocks()])
-    return mirror(total.lower()) if total.halved else total.lower()
+    whole = len(total.strips) == 1 and not syrk_pays(*J.shape)
+    K = total.add([J[start:stop] for start, stop in total.blocks()]).lower()
+    return K if whole else mirror(K)
 
 
 def rank_cutoff(size: int, dtype: jnp.dtype) -> float:

@@ -1,8 +1,9 @@
 """Products of rows with rows, and symmetric sums of them, K = Σ R Rᵀ, of which only one half is computed.
 
-A GPU has a routine for the symmetric ones (`syrk`). Elsewhere rows are taken in blocks, and each block meets itself and
-those before it. With `split`, float32 rows are multiplied as two float16 parts each, in three products that add up to
-the accuracy of float32; on tensor cores these are several times faster than one product in float32.
+A GPU has a routine for the symmetric ones (`syrk`). Elsewhere rows are taken in blocks, and each block
+meets itself and those before it. With `split`, float32 rows are multiplied as two float16 parts each, in
+three products that add up to the accuracy of float32; on tensor cores these are several times faster than
+one product in float32.
 """
 
 import itertools
@@ -28,44 +29,74 @@ SPLIT_COLUMNS = 4096
 """Columns to multiply at a time in three products: tensor cores cut off the sums that they hold, by up to
 2⁻²⁴ of them every sixteen columns."""
 FLOAT16_EXPONENT = 15
-"""Parts are scaled so that the largest of a row lies just below two to this power, the end of float16's range."""
+"""Parts are scaled so that the largest of a row lies just below two to this power, where float16 ends."""
 
 
 def on_gpu() -> bool:
-    """Whether programs are compiled for a GPU."""
+    """Whether programs are compiled for a GPU.
+
+    ```python
+    sg.linalg.on_gpu()                                                     # False on a machine without one
+    ```
+    """
     return jax.default_backend() == "gpu"
 
 
 def splits(dtype: DTypeLike) -> bool:
-    """Whether this machine multiplies parts of numbers of this type faster than the numbers themselves."""
+    """Whether this machine multiplies parts of numbers of this type faster than the numbers themselves.
+
+    ```python
+    sg.linalg.splits("float32")                                            # True on a GPU
+    ```
+    """
     return on_gpu() and jnp.dtype(dtype) == jnp.float32
 
 
 def product(
     a: Inexact[Array, "*z m d"], b: Inexact[Array, "*z n d"], split: bool = False
 ) -> Inexact[Array, "*z m n"]:
-    """A Bᴴ at full precision: on GPUs JAX's default would be TF32, good to three digits."""
+    """A Bᴴ at full precision: on GPUs JAX's default would be TF32, good to three digits.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    sg.linalg.product(J, J[:2])                                            # [6, 2]
+    ```
+    """
     if split and a.dtype == b.dtype and splits(a.dtype):
         return _three_products(_parts(a), _parts(b))
     return _dot(a, b.conj())
 
 
 def mirror(K: Float[Array, "*z k k"]) -> Float[Array, "*z k k"]:
-    """The symmetric matrix whose half on and below the diagonal is given."""
+    """The symmetric matrix whose half on and below the diagonal is given.
+
+    ```python
+    sg.linalg.mirror(jnp.array([[1.0, 0.0], [2.0, 3.0]]))                  # [[1, 2], [2, 3]]
+    ```
+    """
     return jnp.tril(K) + jnp.swapaxes(jnp.tril(K, -1), -1, -2)
 
 
 class SymmetricSum(eqx.Module):
-    """Σ R Rᵀ, to which rows R are added a few columns at a time; made by `symmetric_sum`."""
+    """Σ R Rᵀ, to which rows R are added a few columns at a time; made by `symmetric_sum`.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    total = sg.linalg.symmetric_sum(6, J.dtype)
+    for piece in (J[:, :2], J[:, 2:]):
+        total = total.add([piece[start:stop] for start, stop in total.blocks()])
+    K = sg.linalg.mirror(total.lower())                                    # J Jᵀ
+    ```
+    """
 
     strips: tuple[Float[Array, "_ _"], ...]  # the rows of each block, up to the block's own columns
     edges: tuple[int, ...] = eqx.field(static=True)
     split: bool = eqx.field(static=True)
 
     @property
-    def halved(self) -> bool:
-        """Whether anything above the diagonal is left out."""
-        return on_gpu() or len(self.strips) > 1
+    def size(self) -> int:
+        """The number of rows."""
+        return self.edges[-1]
 
     def blocks(self, multiple: int = 1) -> list[tuple[int, int]]:
         """First and last of the rows of each block, counted in points of so many rows."""
@@ -75,9 +106,11 @@ class SymmetricSum(eqx.Module):
         """The sum with R Rᵀ more, from the `blocks` of R."""
         if syrk_pays(*rows[0].shape) and len(rows) == 1 and not self.split:
             return SymmetricSum((gram_onto(rows[0], self.strips[0]),), self.edges, False)
-        parts = [_parts(block) for block in rows] if self.split else rows
-        times = _three_products if self.split else product
-        pairs = [[times(mine, other) for other in parts[: i + 1]] for i, mine in enumerate(parts)]
+        if self.split:
+            parts = [_parts(block) for block in rows]
+            pairs = [[_three_products(a, b) for b in parts[: i + 1]] for i, a in enumerate(parts)]
+        else:
+            pairs = [[product(a, b) for b in rows[: i + 1]] for i, a in enumerate(rows)]
         return self.add_strips([jnp.concatenate(strip, axis=1) for strip in pairs])
 
     def add_strips(self, strips: Sequence[Float[Array, "_ _"]]) -> "SymmetricSum":
@@ -86,15 +119,20 @@ class SymmetricSum(eqx.Module):
         return SymmetricSum(total, self.edges, self.split)
 
     def lower(self) -> Float[Array, "k k"]:
-        """The sum; if it is `halved`, what lies above its diagonal means nothing."""
+        """The sum; what lies above its diagonal may mean nothing."""
         if len(self.strips) == 1:
             return self.strips[0]
-        size = self.edges[-1]
-        return jnp.concatenate([jnp.pad(s, ((0, 0), (0, size - s.shape[1]))) for s in self.strips])
+        return jnp.concatenate([jnp.pad(s, ((0, 0), (0, self.size - s.shape[1]))) for s in self.strips])
 
 
 def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: int = 1) -> SymmetricSum:
-    """A sum of nothing yet, with this many rows, of which each block takes a `multiple`."""
+    """A sum of nothing yet, with this many rows, of which each block takes a `multiple`.
+
+    ```python
+    total = sg.linalg.symmetric_sum(6, jnp.float32)
+    total.blocks()                                                         # which rows `add` takes together
+    ```
+    """
     split = split and splits(dtype)
     count = 1 if on_gpu() and not split else _blocks(size, max(SPLIT_BLOCK if split else CPU_BLOCK, multiple))
     edges = tuple(size // multiple * i // count * multiple for i in range(count + 1))
@@ -103,7 +141,12 @@ def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: in
 
 
 def symmetric_share(size: int) -> float:
-    """How much of a symmetric product with this many rows is computed, against the whole."""
+    """How much of a symmetric product with this many rows is computed, against the whole.
+
+    ```python
+    sg.linalg.symmetric_share(1024)                                        # a little over one half
+    ```
+    """
     return 0.5 if on_gpu() else (1 + 1 / _blocks(size, CPU_BLOCK)) / 2
 
 
@@ -112,13 +155,24 @@ def _blocks(size: int, wanted: int) -> int:
 
 
 def syrk_pays(rows: int, columns: int) -> bool:
-    """Whether `gram_onto` is quicker than the plain product."""
+    """Whether `gram_onto` is quicker than the plain product.
+
+    ```python
+    sg.linalg.syrk_pays(2048, 20000)                                       # True on a GPU
+    ```
+    """
     return on_gpu() and rows**2 * columns >= SYRK_WORK
 
 
 @jax.custom_jvp
 def gram_onto(rows: Float[Array, "k w"], K: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """K + R Rᵀ on and below the diagonal; what lies above it means nothing."""
+    """K + R Rᵀ on and below the diagonal; what lies above it means nothing.
+
+    ```python
+    rows = jax.random.normal(jax.random.key(0), (6, 4))
+    K = sg.linalg.mirror(sg.linalg.gram_onto(rows, jnp.zeros((6, 6))))
+    ```
+    """
     return lax.linalg.symmetric_product(rows, K, alpha=1.0, beta=1.0)
 
 

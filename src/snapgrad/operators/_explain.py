@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from ..linalg import splits
 from ..structure import LeafPlan, Plan, contract
 
-
 SPLIT = "float16x3"
 """The precision that makes a float32 kernel of three products of float16 parts."""
 
@@ -106,8 +105,8 @@ class Explanation(NamedTuple):
             f"blocks of {self.block_size} of {self.points} points ({self.choice}); {self.products}"
         )
         lines.append(
-            f"K v without the kernel: {_short(self.product_flops)} flops; solver='cg' costs less than the kernel "
-            f"and its factorisation below {self.iterations:.3g} iterations"
+            f"K v without the kernel: {_short(self.product_flops)} flops; solver='cg' costs less than the "
+            f"kernel and its factorisation below {self.iterations:.3g} iterations"
         )
         return "\n".join(line.rstrip() for line in lines)
 
@@ -216,7 +215,7 @@ def _reports(plan: Plan, sizes: Sizes, block: int) -> tuple[LeafReport, ...]:
             own = contract.total_sizes([(batch, left, right)], group.side)
             if place and not formed:  # the shared factor is counted once
                 own = (batch, 0, right) if group.side == 0 else (batch, left, 0)
-            alone = contract.cost(own, (region.products,) * 2, (rows, rows), shared, same=True)
+            alone = contract.cost(own, (region.products, region.products), (rows, rows), shared, same=True)
             found[i][2] += 2 * (alone.formed if formed else alone.outer)
             if formed:
                 found[i][:2] = "formed", f"{plan.leaves[i].why}; forming rows in pieces costs less"
@@ -228,11 +227,13 @@ def _reports(plan: Plan, sizes: Sizes, block: int) -> tuple[LeafReport, ...]:
                 found[i][0], found[i][2] = "outer", 2 * rows**2
     return tuple(
         LeafReport(
-            leaf.name,
-            leaf.shape,
-            *found[i],
-            block * leaf.numbers(plan.outputs) * sizes.factor_bytes,
-            leaf.fallback,
+            leaf=leaf.name,
+            shape=leaf.shape,
+            how=found[i][0],
+            why=found[i][1],
+            flops=found[i][2],
+            memory=block * leaf.numbers(plan.outputs) * sizes.factor_bytes,
+            fallback=leaf.fallback,
         )
         for i, leaf in enumerate(plan.leaves)
     )

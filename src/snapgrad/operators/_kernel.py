@@ -72,6 +72,6 @@ def cross_kernel(a: Source, b: Source) -> Float[Array, "k q"]:
 
 
 def meet(mine: list[Leaf], others: list[Leaf] | None, a: Source, b: Source) -> Float[Array, "p q"]:
-    """The kernel between a block of rows of each source, in the precision of both; without `others`, of one block."""
+    """The kernel between a block of rows of each source; without `others`, of the first with itself."""
     shape = a.block * a.outputs, b.block * b.outputs
     return contract(mine, others, shape, jnp.result_type(a.dtype, b.dtype), a.split and b.split)

@@ -304,7 +304,7 @@ def _with_imaginary_rows(leaf: Leaf, weights: Float[Array, "k o 2"] | None) -> L
     for region in leaf:
         right = jnp.broadcast_to(region.right, (region.right.shape[0], outputs, *region.right.shape[2:]))
         left = region.left if region.left.shape[1] == 1 else jnp.repeat(region.left, 2, axis=1)
-        names = tuple((name, outputs) for name in region.names)
+        names = (region.names[0], outputs), (region.names[1], outputs)
         blocks.append(Outer(left, double(right), region.layout, None, names))
     return tuple(blocks)
 

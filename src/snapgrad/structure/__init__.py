@@ -1,7 +1,8 @@
 """Finds the outer products in a traced gradient program, so that a kernel needs no Jacobian.
 
 `make_plan` reads the gradient of one row and decides for each leaf of the parameters how its rows are kept;
-`factors` holds what was kept and `contract` makes kernels of it; `compat` is the one place that knows how JAX writes its programs down.
+`factors` holds what was kept and `contract` makes kernels of it; `compat` is the one place that knows how
+JAX writes its programs down.
 """
 
 from . import compat as compat

@@ -18,7 +18,6 @@ from ._trace import Captured, Program, Ref, Taken, row_gradient
 from ._views import Layout, UnstructuredError
 from .factors import Full, Leaf, Outer
 
-
 CPU_SLICES, GPU_SLICES = 2**20, 2**26
 """Slices of a convolution's operand hold about this many numbers at a time."""
 
@@ -40,7 +39,7 @@ class Region(NamedTuple):
     def evaluate(self, captured: Captured | Taken) -> tuple[Inexact[Array, "b a l"], Inexact[Array, "b a r"]]:
         """The left and right factors of one row, from the values that the program gave."""
         pairs = [term.evaluate(captured) for term in self.terms]
-        pairs = [pair[::-1] if swap else pair for pair, swap in zip(pairs, self.swapped, strict=True)]
+        pairs = [(b, a) if swap else (a, b) for (a, b), swap in zip(pairs, self.swapped, strict=True)]
         if len(pairs) == 1:
             return pairs[0]
         left, right = zip(*pairs, strict=True)
@@ -48,8 +47,9 @@ class Region(NamedTuple):
 
     def outer(self, left: Inexact[Array, "k o b a l"], right: Inexact[Array, "k o b a r"]) -> Outer:
         """The outer products with these factors, stacked over points and outputs."""
-        pair = [x if many else x[:, :1] for x, many in zip((left, right), self.per_output, strict=True)]
-        return Outer(*pair, self.layout, None, self.names)
+        left = left if self.per_output[0] else left[:, :1]
+        right = right if self.per_output[1] else right[:, :1]
+        return Outer(left, right, self.layout, None, self.names)
 
     def numbers(self, outputs: int) -> int:
         """How many numbers are stored per point."""

@@ -32,7 +32,7 @@ class Factor(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """One entry of a convolution's output: there it is a plain product of a slice of its operand with its kernel."""
+    """One entry of a convolution's output, where it is a plain product of a slice with the kernel."""
 
     eqn: JaxprEqn
     place: tuple[int, ...]
@@ -108,7 +108,7 @@ class Term(NamedTuple):
                 raise UnstructuredError("a product whose operands do not fit together")
 
     def _shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shapes of both operands for one step of the loops, those of a convolution as `Offset` slices them."""
+        """Shapes of both operands for one step of the loops, of a convolution as `Offset` slices them."""
         left, right = (aval.shape for aval in self.avals)
         if self.convolution is None:
             return left, right
@@ -189,14 +189,14 @@ def vector_name(ref: Ref, dtype: Any) -> Any:
 
 
 _SAME_NUMBERS = ("reshape", "squeeze", "broadcast_in_dim", "copy", "copy_p", "reduce_sum", "transpose")
-"""Of an array with as many entries as their result these give the same numbers in the same order, if it is a vector."""
+"""These give the numbers of a vector again, in the same order, if the result has as many entries."""
 
 
 class Arrangement(NamedTuple):
     """How one operand of a product becomes an array of batch × outer products × entries.
 
-    Slices of it are taken, some axes are summed, and the others split and reordered: batch, sum, free, within each the
-    widest stride in the leaf first.
+    Slices of it are taken, some axes are summed, and the others split and reordered: batch, sum, free,
+    within each the widest stride in the leaf first.
     """
 
     takes: tuple[tuple[int, int, int], ...]  # axis, start, size

@@ -80,7 +80,7 @@ class Program:
     @property
     def traced(self) -> bool:
         """Whether it holds values of a trace that is under way, over which the function was closed."""
-        return any(isinstance(x, jax.core.Tracer) for x in self.consts) or any(
+        return any(compat.is_tracer(x) for x in self.consts) or any(
             loop.traced for loop in self.loops.values()
         )
 

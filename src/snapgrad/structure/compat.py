@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+from jax.core import Tracer
 from jax.core import eval_jaxpr as eval_jaxpr
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr
 from jax.extend.core import Jaxpr as Jaxpr
@@ -19,6 +20,11 @@ from jax.extend.core import unsafe_am_i_under_a_jit_DO_NOT_USE
 
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "core_closed_call", "remat", "remat2", "checkpoint"}
 _REMAT = {"remat", "remat2", "checkpoint"}
+
+
+def is_tracer(value: Any) -> bool:
+    """Whether a value belongs to a trace that is under way."""
+    return isinstance(value, Tracer)
 
 
 def shape(atom: Any) -> tuple[int, ...]:

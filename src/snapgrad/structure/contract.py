@@ -1,13 +1,13 @@
-"""Kernels from the factors of two blocks of rows: by products of factors, or by forming rows a few columns at a time.
+"""Kernels from the factors of two blocks of rows: by products of factors, or from rows formed in pieces.
 
 Row i of a leaf is `Σ_a left_ia ⊗ right_ia`. Two blocks of such rows give the kernel
 
     K_ij = Σ_ab (left_ia · left_jb) (right_ia · right_jb),
 
-which costs `A² (d_left + d_right)` per entry and never forms a row; forming them costs `d_left d_right`. Leaves that
-share a factor, as the weights and the bias of a layer do, are taken together: the products of their other factors are
-added up first. The cheaper way is found by counting. Complex factors stand for pairs of real columns, so that the
-kernel is the real part of a Hermitian product.
+which costs `A² (d_left + d_right)` per entry and never forms a row; forming them costs `d_left d_right`.
+Leaves that share a factor, as the weights and the bias of a layer do, are taken together: the products of
+their other factors are added up first. The cheaper way is found by counting. Complex factors stand for pairs
+of real columns, so that the kernel is the real part of a Hermitian product.
 """
 
 import math
@@ -58,8 +58,8 @@ def cost(
 ) -> Cost:
     """What it costs to contract `rows[0] × rows[1]` rows of `counts` outer products each.
 
-    `sizes` are the batch, left and right sizes; `shared` outputs of a point share their left factors. Of the kernel of
-    rows with themselves (`same`) only about one half is computed.
+    `sizes` are the batch, left and right sizes; `shared` outputs of a point share their left factors. Of the
+    kernel of rows with themselves (`same`) only about one half is computed.
     """
     batch, left, right = sizes
     entries = rows[0] * rows[1]
@@ -71,7 +71,7 @@ def cost(
 
 
 class Sharing(NamedTuple):
-    """Outer products with one factor in common: which side of them it is, which they are, and which vectors join."""
+    """Outer products with one factor in common: its side, which of them, and which vectors join them."""
 
     side: int
     members: tuple[int, ...]
@@ -79,7 +79,7 @@ class Sharing(NamedTuple):
 
 
 def sharings(names: Sequence[tuple[Any, Any]], vectors: Sequence[Any]) -> list[Sharing]:
-    """Outer products, given by the names of their left and right factors, gathered by the factor that most share.
+    """Outer products, given by the names of their factors, gathered by the factor that most of them share.
 
     A vector shares the factor that it equals; its own other factor is the number one.
     """
@@ -118,7 +118,7 @@ def workspace(columns: Sequence[int], terms: int, rows: int) -> int:
 
 
 class Group(NamedTuple):
-    """Outer products that share their right factor; `ones` counts vectors, whose left factor is the number one."""
+    """Outer products that share their right factor; `ones` counts vectors, whose left factor is one."""
 
     lefts: tuple[Factor, ...]
     right: Factor
@@ -153,8 +153,8 @@ def contract(
 ) -> Float[Array, "p q"]:
     """The kernel block of two blocks of rows, given leaf by leaf; without `others`, of one block with itself.
 
-    `shape` is that of the block and `dtype` the real type it is computed in; with `split`, float32 products are those
-    of float16 parts (`linalg.product`).
+    `shape` is that of the block and `dtype` the real type it is computed in; with `split`, float32 products
+    are those of float16 parts (`linalg.product`).
     """
     first = [cast(leaf, dtype) for leaf in mine]
     second = None if others is None else [cast(leaf, dtype) for leaf in others]
@@ -192,7 +192,7 @@ def _arranged(
             others = {region.layout: region for region in b}
             regions += [(x, others[x.layout]) for x in a if x.layout in others]
     groups = []
-    names = [tuple(zip(x.names, y.names, strict=True)) for x, y in regions]
+    names = [((x.names[0], y.names[0]), (x.names[1], y.names[1])) for x, y in regions]
     known = [None if x.name is None or y.name is None else (x.name, y.name) for x, y in vectors]
     used = set()
     for sharing in sharings(names, known):
@@ -252,7 +252,9 @@ def _symmetric(
     for group in groups:
         if group.terms > 1:
             K = K + _by_pairs(group, group, split, same=True).reshape(size, size)
-    return mirror(K) if total.halved else K
+    widths = [x.shape[4] for group in groups for x, _ in (*group.lefts, group.right)]
+    most = max(sum(_width(c) for c, _ in columns), *widths, 1)
+    return mirror(K) if len(total.strips) > 1 or syrk_pays(size, most) else K
 
 
 def _by_pairs(a: Group, b: Group, split: bool, same: bool = False) -> Float[Array, "k o q p"]:
@@ -270,10 +272,10 @@ def _by_pairs(a: Group, b: Group, split: bool, same: bool = False) -> Float[Arra
 
     def step(total, item):
         (z, i, j), weight = item
-        pair = (
+        first, second = (
             g.map(lambda x, n=n: x[:, :, z, n][:, :, None, None], means=True) for g, n in ((a, i), (b, j))
         )
-        return total + weight * _at_once(*pair, split), None
+        return total + weight * _at_once(first, second, split), None
 
     total, _ = lax.scan(step, jnp.zeros(shape, dtype), (jnp.asarray(pairs), jnp.asarray(weights, dtype)))
     return total + total.transpose(2, 3, 0, 1) if same else total
@@ -293,13 +295,13 @@ def _at_once(a: Group, b: Group, split: bool, half: bool = False) -> Float[Array
         total = (left[0] + a.ones) * right[0] - (left[1] + a.ones) * right[1]
     else:
         # With l = λ + l̄ and r = ρ + r̄ the products of means with means drop out of ⟨lr − l̄r̄, l'r' − l̄'r̄'⟩.
-        (l, l_i, l_j, l_m), (r, r_i, r_j, r_m) = left, right
-        total = l * r + l * (r_i + r_j + r_m) + r * (l_i + l_j + l_m + a.ones) + l_i * r_j + l_j * r_i
+        (l_0, l_i, l_j, l_m), (r_0, r_i, r_j, r_m) = left, right
+        total = l_0 * (r_0 + r_i + r_j + r_m) + r_0 * (l_i + l_j + l_m + a.ones) + l_i * r_j + l_j * r_i
     return jnp.sum(total.real, axis=(0, 1, 4))
 
 
 def _dots(x: Factor, y: Factor, split: bool, half: bool) -> list[Inexact[Array, "b a _ o c _ p"]]:
-    """The products of one side of two groups: of what deviates from the means, with the means, and of the means."""
+    """The products of one side of two groups: of deviations, of these with the means, and of the means."""
 
     def dot(a: Inexact[Array, "k o b a d"], b: Inexact[Array, "q p b c d"], half: bool = False) -> Array:
         shape = (a.shape[2], a.shape[3], *a.shape[:2], b.shape[3], *b.shape[:2])
@@ -309,10 +311,10 @@ def _dots(x: Factor, y: Factor, split: bool, half: bool) -> list[Inexact[Array, 
         return product(a, b, split).reshape(shape)
 
     (a, mean_a), (b, mean_b) = x, y
-    if mean_a is None and mean_b is None:
-        return [dot(a, b, half)]
-    if mean_a is None or mean_b is None:
-        return [dot(a, b), dot(a, mean_b) if mean_a is None else dot(mean_a, b)]
+    if mean_a is None:
+        return [dot(a, b, half)] if mean_b is None else [dot(a, b), dot(a, mean_b)]
+    if mean_b is None:
+        return [dot(a, b), dot(mean_a, b)]
     a, b = a - mean_a, b - mean_b
     return [dot(a, b, half), dot(a, mean_b), dot(mean_a, b), dot(mean_a, mean_b)]
 

@@ -65,9 +65,13 @@ def cost(
     entries = rows[0] * rows[1]
     pairs = counts[0] * (counts[0] + 1) // 2 if same else counts[0] * counts[1]
     outer = batch * pairs * (entries // shared**2 * left + entries * right + entries)
-    form = batch * left * right * (rows[0] * counts[0] + (0 if same else rows[1] * counts[1]))
-    kept = symmetric_share(rows[0]) if same else 1
-    return Cost(outer, int(kept * entries * batch * left * right) + form)
+    formed = entries * batch * left * right
+    forming = batch * left * right * (rows[0] * counts[0] + (0 if same else rows[1] * counts[1]))
+    if same:  # one half of many pairs, or else of the entries
+        kept = symmetric_share(rows[0])
+        outer = int(kept * outer) if counts[0] == 1 else outer
+        formed = int(kept * formed)
+    return Cost(outer, formed + forming)
 
 
 class Sharing(NamedTuple):
@@ -380,7 +384,7 @@ def _over_pieces(parts: Sequence[Part], total: Any, piece: int, add: Callable) -
     return lax.scan(step, total, cuts)[0]
 
 
-def _cut(arrays: list[Inexact[Array, "k o b a d"]], steps: int) -> list[Inexact[Array, "s k o b a w"]]:
+def _cut(arrays: list[Inexact[Array, "_ o b a d"]], steps: int) -> list[Inexact[Array, "s _ o b a w"]]:
     """Pieces of the last axis, of equal width."""
     size = arrays[0].shape[4]
     width = -(-size // min(steps, size))

@@ -11,6 +11,7 @@ import pytest
 from steps import affine, take
 
 import snapgrad as sg
+from snapgrad.linalg import factorise, gram, rank_cutoff
 from snapgrad.methods import Auto, _policy
 
 KEY = jax.random.key(0)
@@ -261,6 +262,22 @@ def test_only_cholesky_raises_the_damping(monkeypatch, backend, large, least):
     assert _policy.affordable_solver(9, 4) == "auto" and _policy.affordable_solver(10, 4) == large
     assert _policy.bearable_damping(damping, 9, 4) == damping
     np.testing.assert_allclose(_policy.bearable_damping(damping, 10, 4), least)
+
+
+def test_cholesky_qr_waits_until_cholesky_is_not_trusted(monkeypatch):
+    """A decade below what is certain the cheap factorisation is taken still; below that, the other one."""
+    pretend(monkeypatch, "gpu", limit=0)
+    solver = _policy.affordable_solver(9, 4)
+    part = _policy.trusted_part(solver)
+    assert (solver, part, _policy.trusted_part("auto")) == ("cholesky_qr", 0.1, 1.0)
+    A = jnp.asarray(
+        np.linalg.qr(np.random.default_rng(0).normal(size=(9, 4)))[0] * 0.1 ** np.arange(0, 24, 6)
+    )
+    for share, same in ((0.2, True), (0.05, False)):
+        damping = share * rank_cutoff(4, A.dtype)
+        found = factorise(gram(A.T), damping, solver, rows=A, unit=part)
+        plain = factorise(gram(A.T), damping, "cholesky")
+        assert bool(jnp.array_equal(found.L, plain.L)) == same
 
 
 def test_cholesky_qr_gives_the_same_step(monkeypatch):

@@ -220,7 +220,7 @@ class TestSharing:
         assert counts[0] == counts[1] < counts[2]  # the factor they share is counted once
 
     def test_fewer_products_are_compiled(self, monkeypatch):
-        """Without names every weight multiplies two factors; with them q, k, v need four products, not six."""
+        """Alone every weight multiplies two factors; together q, k and v need four products, not six."""
 
         def dots(jac):
             text = jax.jit(lambda p, x: jacobian(self.attention, p, x).gram()).lower(*jac).as_text()
@@ -259,10 +259,10 @@ def test_cost_of_the_kernel_and_of_products_without_it():
 class TestPrecision:
     def test_what_was_chosen_is_said(self, monkeypatch):
         model = M.mlp([4, 8, 1], K, "float32")
-        explain = lambda: str(jacobian(model.fn, model.params, model.points, precision="float16x3").explain())  # noqa: E731
-        assert "float16x3 is for float32 on a GPU" in explain()
+        jac = jacobian(model.fn, model.params, model.points, precision="float16x3")
+        assert "float16x3 is for float32 on a GPU" in str(jac.explain())
         monkeypatch.setattr(_symmetric, "on_gpu", lambda: True)
-        assert "each as three of float16 parts" in explain()
+        assert "each as three of float16 parts" in str(jac.explain())
 
     def test_error_is_measured(self, monkeypatch):
         model = M.vit(6, 1, K, "float32", heads=2, side=4)

@@ -12,7 +12,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .._checks import one_of
-from ._gram import psd_eigh, rank_cutoff
+from ._gram import gram, psd_eigh, rank_cutoff
 
 Solver: TypeAlias = Literal["auto", "cholesky", "cholesky_qr", "eigh", "qr"]
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
@@ -155,7 +155,7 @@ def _by_cholesky_qr(
         def once(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             L, _, passes = state
             blocks = [triangular_solve(L, B, lower=True, transpose_a=True) for B in (A, root)]
-            C = _cholesky(blocks[0].T @ blocks[0] + blocks[1].T @ blocks[1])  # AᵀA + λI = L(CCᵀ)Lᵀ
+            C = _cholesky(gram(blocks[0].T) + gram(blocks[1].T))  # AᵀA + λI = L(CCᵀ)Lᵀ
             return L @ C, jnp.min(jnp.diagonal(C)), passes + 1
 
         start = first, jnp.zeros((), first.dtype), jnp.zeros((), int)

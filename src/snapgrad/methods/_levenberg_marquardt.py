@@ -13,7 +13,7 @@ from .._checks import real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params
 from ..linalg import factorise, gram
 from ..operators import from_pairs, to_pairs
-from ._policy import affordable_solver, bearable_damping
+from ._policy import affordable_solver, bearable_damping, trusted_part
 from ._trial import TrialState, attempt, residual_at, trial_state
 
 
@@ -74,7 +74,8 @@ class LevenbergMarquardt(AbstractMethod):
         A = J / root[None]
         damping = bearable_damping(state.trial.damping, k, n)
         lam = damping.astype(J.dtype)
-        factors = factorise(lambda: gram(A.T), lam, affordable_solver(k, n), rows=A, unit=1.0)
+        solver = affordable_solver(k, n)
+        factors = factorise(lambda: gram(A.T), lam, solver, rows=A, unit=trusted_part(solver))
 
         def solve(u: Float[Array, " k"]) -> Params:
             x = factors.solve(A.T @ u)

@@ -11,6 +11,9 @@ from ..operators import DenseJacobian
 
 FLOP_LIMIT = 2**32
 """QR factorisations that cost more are not affordable: about a second on two cores, and more on a GPU."""
+TRUSTED = 0.1
+"""Cholesky is tried down to this part of the damping at which it is certain to be accurate: a factorisation
+that fails is a refused step, and refinement mends the rest."""
 ROWS_LIMIT = 2**28
 """On a GPU fewer numbers than this are stored as rows, which it multiplies faster than many small factors."""
 
@@ -26,8 +29,15 @@ def bearable_damping(damping: Float[Array, ""], rows: int, columns: int) -> Floa
     """The relative damping, raised to what Cholesky can bear where that is the only factorisation."""
     if affordable_solver(rows, columns) != "cholesky":
         return damping
-    # A tenth of what is certain: a factorisation that fails is a refused step, and refinement mends the rest.
-    return jnp.maximum(damping, rank_cutoff(columns, damping.dtype) / 10)
+    return jnp.maximum(damping, TRUSTED * rank_cutoff(columns, damping.dtype))
+
+
+def trusted_part(solver: Solver) -> float:
+    """Down to which part of the damping that is certain to suffice plain Cholesky is taken.
+
+    QR is worth its price where it is affordable at all; Cholesky-QR costs several times as much as Cholesky.
+    """
+    return 1.0 if solver == "auto" else TRUSTED
 
 
 def store_rows(jacobian: AbstractJacobian, params: Params) -> bool:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._contracts import AbstractJacobian, Params
 from ..linalg import CG, CGResult, factorise
 from ._matrix_free import matrix_free
-from ._policy import affordable_solver, bearable_damping
+from ._policy import affordable_solver, bearable_damping, trusted_part
 
 PROBES = 8
 """Random vectors that estimate the part of the kernel's trace that a sketch has missed."""
@@ -42,7 +42,8 @@ def _factored(jacobian: AbstractJacobian, damping: Float[Array, ""]) -> System:
     damping = bearable_damping(damping, n, k)
     lam = (damping * unit).astype(K.dtype)
     rows = lambda: jacobian.dense().T  # noqa: E731
-    factors = factorise(K, lam, affordable_solver(n, k), rows=rows, unit=unit)
+    solver = affordable_solver(n, k)
+    factors = factorise(K, lam, solver, rows=rows, unit=trusted_part(solver) * unit)
     explained = _explained(factors.inverse_diagonal(), lam, unit)
     return System(damping, explained, lambda u: jacobian.rmv(factors.solve(u)), [])
 

@@ -334,7 +334,7 @@ def _width(columns: Columns) -> int:
 def piece_columns(rows: int, split: bool = False) -> int:
     """How many columns of so many rows are formed at a time."""
     columns = max(1, (GPU_PIECE if on_gpu() else CPU_PIECE) // rows)
-    return min(columns, SPLIT_COLUMNS) if split else columns
+    return min(columns, 4 * SPLIT_COLUMNS) if split else columns
 
 
 Part: TypeAlias = tuple[Columns, ...]

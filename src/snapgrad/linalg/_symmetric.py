@@ -23,8 +23,8 @@ a kernel, but are multiplied less quickly."""
 MOST_BLOCKS = 8
 """More of them would save little, and take longer to compile."""
 SYRK_WORK = 2**34
-"""With fewer multiply-adds a GPU takes the plain product: its routine for symmetric ones, as JAX calls it, keeps
-the host busy until it is done (seen on an H200), which many small calls would pay for."""
+"""With fewer multiply-adds a GPU takes the plain product: its routine for symmetric ones, as JAX calls it,
+keeps the host busy until it is done (seen on an H200), which many small calls would pay for."""
 SPLIT_COLUMNS, MOST_SPLIT_SUMS = 1024, 16
 """Columns that tensor cores add up at a time in the product of the large parts, and how many such sums there
 are at most. They cut off what they hold, by 1e-7 of it every sixteen columns (1.1e-4 after 16,384 columns,

@@ -6,7 +6,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from .._contracts import AbstractJacobian, Params
-from ..linalg import Solver, rank_cutoff
+from ..linalg import Solver, on_gpu, rank_cutoff
 from ..operators import DenseJacobian
 
 FLOP_LIMIT = 2**32
@@ -22,7 +22,7 @@ def affordable_solver(rows: int, columns: int) -> Solver:
     """`"auto"` where QR of this shape is affordable, else `"cholesky_qr"` on a GPU and `"cholesky"`."""
     if rows * columns**2 <= FLOP_LIMIT:
         return "auto"
-    return "cholesky_qr" if _on_gpu() else "cholesky"
+    return "cholesky_qr" if on_gpu() else "cholesky"
 
 
 def bearable_damping(damping: Float[Array, ""], rows: int, columns: int) -> Float[Array, ""]:
@@ -44,7 +44,7 @@ def store_rows(jacobian: AbstractJacobian, params: Params) -> bool:
     """Whether products with stored rows are the faster ones, and the rows fit."""
     k, n = jacobian.shape
     real = not any(map(jnp.iscomplexobj, jax.tree.leaves(params)))
-    return _on_gpu() and real and k * n < ROWS_LIMIT
+    return on_gpu() and real and k * n < ROWS_LIMIT
 
 
 def quickest(jacobian: AbstractJacobian, params: Params) -> AbstractJacobian:
@@ -53,7 +53,3 @@ def quickest(jacobian: AbstractJacobian, params: Params) -> AbstractJacobian:
         return jacobian
     unravel = ravel_pytree(params)[1]
     return DenseJacobian(jax.vmap(unravel)(jacobian.dense()))
-
-
-def _on_gpu() -> bool:
-    return jax.default_backend() == "gpu"

@@ -137,9 +137,8 @@ class Plan(NamedTuple):
 
     def columns(self) -> list[int]:
         """The numbers of real columns of the leaves."""
-        parts = {True: 2, False: 1}
         return [
-            prod(leaf.shape) * parts[bool(jnp.issubdtype(leaf.dtype, jnp.complexfloating))]
+            prod(leaf.shape) * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1)
             for leaf in self.leaves
             if leaf.how != "unused"
         ]

@@ -230,8 +230,7 @@ def _products_cost_less(
 
 def _group(members: Sequence[Outer], side: int, ones: int) -> Group:
     def factor(x: Outer, which: int) -> Factor:
-        array = x.right if which else x.left
-        return array, None if x.means is None else x.means[which]
+        return x.factor(which), next(iter(x.mean(which)), None)
 
     return Group(tuple(factor(x, 1 - side) for x in members), factor(members[0], side), ones)
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from models import M
 from snapgrad.operators import jacobian
 
 KEY = jax.random.key(0)
@@ -37,11 +38,17 @@ def elementwise(p, x):  # nothing to factor: whole rows
     return jnp.sum(jnp.sin(p[0]) * jnp.tanh(x[:, None]))
 
 
+def normal(*shape):
+    return jax.random.normal(KEY, shape)
+
+
 CASES = {
-    "outer products": (mlp, layers(8, 128, 128, 1), 512, 8),
-    "several a row": (laplacian, layers(5, 96, 96, 1), 256, 5),
-    "formed in pieces": (laplacian, layers(5, 24, 24, 1), 256, 5),
-    "whole rows": (elementwise, layers(64, 48), 256, 64),
+    "outer products": (mlp, layers(8, 128, 128, 1), normal(512, 8)),
+    "several a row": (laplacian, layers(5, 96, 96, 1), normal(256, 5)),
+    "formed in pieces": (laplacian, layers(5, 24, 24, 1), normal(256, 5)),
+    "whole rows": (elementwise, layers(64, 48), normal(256, 64)),
+    "a transformer": M.vit(24, 2, 256, heads=4, side=6),
+    "convolutions": M.cnn(8, 1, 256, side=6),
 }
 
 
@@ -55,8 +62,8 @@ def peak(jac, block):
 
 @pytest.mark.parametrize("name", CASES)
 def test_peak_stays_under_the_stated_bound(name):
-    fn, params, k, d = CASES[name]
-    x = jax.random.normal(KEY, (k, d))
+    fn, params, x = CASES[name]
+    k = x.shape[0]
     peaks = []
     for block in (k, k // 16):
         jac = jacobian(fn, params, x, block_size=block)
@@ -68,8 +75,7 @@ def test_peak_stays_under_the_stated_bound(name):
 
 
 def test_memory_limit_chooses_the_block():
-    fn, params, k, d = CASES["outer products"]
-    x = jax.random.normal(KEY, (k, d))
+    fn, params, x = CASES["outer products"]
     whole = jacobian(fn, params, x).explain()
     assert whole.block_size == k
     for share in (0.9, 0.7):

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from models import M
 from snapgrad.operators import jacobian, realify, stack
 
 devices = 4
@@ -32,14 +33,14 @@ def close(a, b):
 
 
 @functools.partial(jax.jit, compiler_options={{"xla_backend_optimization_level": 0}})
-def products(jac, u):
+def products(jac, u, params):
     return jac.gram(), jac.mv(params), ravel_pytree(jac.rmv(u))[0], jac.dense()
 
 
-def compare(one, many):
+def compare(one, many, params=params):
     u = jnp.linspace(-1, 1, one.shape[0])
-    found = products(many, u)
-    for a, b in zip(found, products(one, u), strict=True):
+    found = products(many, u, params)
+    for a, b in zip(found, products(one, u, params), strict=True):
         close(a, b)
     assert not found[0].sharding.is_fully_replicated
 
@@ -47,6 +48,10 @@ def compare(one, many):
 a, b = jacobian(model, params, x), jacobian(pair, params, y)
 compare(a, a.shard(mesh))
 compare(b, b.shard(mesh))
+for net in (M.vit(6, 1, 8, heads=2, side=4), M.cnn(3, 1, 8, side=4)):
+    rows = jacobian(net.fn, net.params, net.points)
+    compare(rows, rows.shard(mesh), net.params)
+    close(rows.shard(mesh).centre().gram(), rows.centre().gram())
 odd = jacobian(pair, params, x[:6])
 compare(odd, odd.shard(three))  # the ring differs between odd and even, what follows does not
 w = jax.random.uniform(key, (4 * devices,))

@@ -1,43 +1,20 @@
 """Transformers, convolutions and electron networks: the kernel against stored rows, on every path."""
 
 import functools
-import importlib.util
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models import M
 from snapgrad.linalg import _symmetric
 from snapgrad.operators import jacobian, realify
-from snapgrad.structure import _plan, contract
+from snapgrad.structure import _plan, contract, factors
 
 quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
-def benchmark_models():
-    path = Path(__file__).parents[2] / "benchmarks" / "_models.py"
-    spec = importlib.util.spec_from_file_location("benchmark_models", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def plain(make):
-    """The model as its users write it: JAX adds a bias of one axis to an array of two by default."""
-
-    @functools.wraps(make)
-    def build(*args, **kwargs):
-        model = make(*args, **kwargs)
-        return model._replace(fn=jax.numpy_rank_promotion("allow")(model.fn))
-
-    return build
-
-
-M = benchmark_models()
-for _name in ("mlp", "vit", "cnn", "ferminet", "psiformer", "laplacian"):
-    setattr(M, _name, plain(getattr(M, _name)))
 K = 6
 MODELS = {
     "vit": M.vit(6, 2, K, heads=2, side=4),
@@ -75,12 +52,13 @@ def close(found, wanted, tolerance=1e-12):
 def backend(request, monkeypatch):
     """Either path; on that of a GPU everything is cut into pieces, and `syrk` is used wherever it may be."""
     gpu = request.param == "gpu"
-    for room in (_symmetric, contract, _plan):
+    for room in (_symmetric, contract, factors, _plan):
         monkeypatch.setattr(room, "on_gpu", lambda: gpu)
     if gpu:
         monkeypatch.setattr(_symmetric, "SYRK_WORK", 1)
         monkeypatch.setattr(contract, "GPU_PIECE", 20 * K)
         monkeypatch.setattr(contract, "GPU_TERMS", 1)
+        monkeypatch.setattr(factors, "SHARE_ROWS", 1)
     return request.param
 
 

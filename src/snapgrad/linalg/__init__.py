@@ -6,6 +6,7 @@ from ._cg import LowRank as LowRank
 from ._cg import cg_solve as cg_solve
 from ._cg import nystrom as nystrom
 from ._cg import rp_cholesky as rp_cholesky
+from ._cgls import cgls as cgls
 from ._esp import esp_ratios as esp_ratios
 from ._esp import log_esp as log_esp
 from ._factorise import SOLVERS as SOLVERS

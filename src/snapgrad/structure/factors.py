@@ -3,6 +3,7 @@
 Row i of a leaf is `Σ_a left_ia ⊗ right_ia`; `contract` makes kernels of such rows.
 """
 
+import math
 from typing import Any, TypeAlias
 
 import equinox as eqx
@@ -12,7 +13,13 @@ from jax import lax
 from jax.lax import Precision
 from jaxtyping import Array, DTypeLike, Float, Inexact
 
+from ..linalg import on_gpu
 from ._views import Layout, assemble
+
+SAMPLE = 256
+"""So many points tell where factors lie; rows less a row from there leave nothing large to cancel."""
+SHARE_ROWS, SHARED_ENTRIES = 256, 2**20
+"""On a GPU sums over rows are shared out, at least so many rows to each, up to so many entries of all."""
 
 
 class Outer(eqx.Module):
@@ -122,19 +129,29 @@ def apply_transpose(
     blocks = []
     for region in leaf:
         u = cotangent.reshape(region.left.shape[0], region.outputs, 1, 1, 1)
-        left, right = _same_outputs(region.left, u * region.right)
-        if left.shape[2] == 1:
-            left, right = (x.reshape(-1, x.shape[4]) for x in (left, right))
-            block = jnp.matmul(left.T, right, precision=Precision.HIGHEST)[None]
+        left, right = region.left, region.right
+        if left.shape[1] == region.outputs and left.shape[4] < right.shape[4]:
+            left = u * left
         else:
-            block = jnp.einsum("kobal,kobar->blr", left, right, precision=Precision.HIGHEST)
+            right = u * right
+        left, right = (_shared_out(x, region) for x in _same_outputs(left, right))
+        shares = jnp.einsum("skobal,skobar->sblr", left, right, precision=Precision.HIGHEST)
+        block = jnp.sum(shares, axis=0)
         blocks.append(block[None])
     return assemble([region.layout for region in leaf], blocks)[0]
 
 
-def mean(leaf: Leaf) -> Leaf:
-    """The mean over points of every factor, as one point."""
-    return jax.tree.map(lambda x: jnp.mean(x, axis=0, keepdims=True), leaf)
+def _shared_out(x: Inexact[Array, "k o b a d"], region: Outer) -> Inexact[Array, "s _ o b a d"]:
+    """The points in equal shares, for sums over them: a GPU needs many to be busy where a leaf is small."""
+    rows, entries = x.shape[0] * x.shape[1] * x.shape[3], math.prod(region.layout.sizes)
+    wanted = min(rows // SHARE_ROWS, SHARED_ENTRIES // entries) if on_gpu() else 1
+    shares = math.gcd(x.shape[0], 2 ** max(0, wanted.bit_length() - 1))
+    return x.reshape(shares, -1, *x.shape[1:])
+
+
+def typical(leaf: Leaf) -> Leaf:
+    """The mean of every factor over some of the points, evenly chosen, as one point."""
+    return jax.tree.map(lambda x: jnp.mean(x[:: max(1, x.shape[0] // SAMPLE)], axis=0, keepdims=True), leaf)
 
 
 def shifted(leaf: Leaf, reference: Leaf) -> Leaf:

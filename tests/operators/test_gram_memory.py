@@ -76,6 +76,7 @@ def test_peak_stays_under_the_stated_bound(name):
 
 def test_memory_limit_chooses_the_block():
     fn, params, x = CASES["outer products"]
+    k = x.shape[0]
     whole = jacobian(fn, params, x).explain()
     assert whole.block_size == k
     for share in (0.9, 0.7):

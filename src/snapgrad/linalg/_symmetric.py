@@ -2,8 +2,8 @@
 
 A GPU has a routine for the symmetric ones (`syrk`). Elsewhere rows are taken in blocks, and each block
 meets itself and those before it. With `split`, float32 rows are multiplied as two float16 parts each, in
-three products that add up to the accuracy of float32; on tensor cores these are several times faster than
-one product in float32.
+three products that are nearly as accurate; on tensor cores these are several times faster than one in
+float32.
 """
 
 import itertools
@@ -27,8 +27,8 @@ SYRK_WORK = 2**34
 keeps the host busy until it is done (seen on an H200), which many small calls would pay for."""
 SPLIT_COLUMNS, MOST_SPLIT_SUMS = 1024, 16
 """Columns that tensor cores add up at a time in the product of the large parts, and how many such sums there
-are at most. They cut off what they hold, by 1e-7 of it every sixteen columns (1.1e-4 after 16,384 columns,
-measured on an H200), so that 1024 columns cost no more than float32's own rounding."""
+are at most. They cut off what they hold (1.1e-4 is lost in a sum of 16,384 columns, measured on an H200);
+shorter sums would be more accurate, and spend their time on adding up."""
 FLOAT16_EXPONENT = 15
 """Parts are scaled so that the largest of a row lies just below two to this power, where float16 ends."""
 

@@ -11,6 +11,7 @@ from ._esp import esp_ratios as esp_ratios
 from ._esp import log_esp as log_esp
 from ._factorise import SOLVERS as SOLVERS
 from ._factorise import AbstractFactors as AbstractFactors
+from ._factorise import Factorisation as Factorisation
 from ._factorise import Solver as Solver
 from ._factorise import factorise as factorise
 from ._gram import gram as gram

@@ -14,9 +14,12 @@ from jaxtyping import Array, Float
 from .._checks import one_of
 from ._gram import gram, psd_eigh, rank_cutoff
 
-Solver: TypeAlias = Literal["auto", "cholesky", "cholesky_qr", "eigh", "qr"]
+Solver: TypeAlias = Literal["auto", "cholesky", "eigh", "qr"]
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
-"""How a step solves its system: see `factorise`, and `psd_solve` and `pinv_solve` for a single solve."""
+"""How a step solves its system: see `psd_solve` and `pinv_solve`."""
+Factorisation: TypeAlias = Solver | Literal["cholesky_qr"]
+FACTORISATIONS: tuple[Factorisation, ...] = (*SOLVERS, "cholesky_qr")
+"""How `factorise` does, for many solves with one system."""
 
 MOST_PASSES = 3
 """Of Cholesky-QR; a third one only mends what is near the edge of what it can do."""
@@ -73,7 +76,7 @@ class EigenFactors(AbstractFactors):
 def factorise(
     K: Matrix,
     damping: Float[Array, ""] | float,
-    solver: Solver = "auto",
+    solver: Factorisation = "auto",
     *,
     rows: Matrix | None = None,
     unit: Float[Array, ""] | float | None = None,
@@ -105,7 +108,7 @@ def factorise(
     x, y = factors.solve(jnp.ones(6)), factors.solve(jnp.arange(6.0))
     ```
     """
-    one_of("solver", solver, SOLVERS)
+    one_of("solver", solver, FACTORISATIONS)
     if solver == "cholesky":
         return _by_cholesky(K, damping)
     if solver == "eigh" or (solver == "auto" and rows is None):

@@ -6,7 +6,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from .._contracts import AbstractJacobian, Params
-from ..linalg import Solver, on_gpu, rank_cutoff
+from ..linalg import Factorisation, on_gpu, rank_cutoff
 from ..operators import DenseJacobian
 
 FLOP_LIMIT = 2**32
@@ -20,7 +20,7 @@ ROWS_LIMIT = 2**28
 """On a GPU fewer numbers than this are stored as rows, which it multiplies faster than many small factors."""
 
 
-def affordable_solver(rows: int, columns: int) -> Solver:
+def affordable_solver(rows: int, columns: int) -> Factorisation:
     """`"auto"` where QR of this shape is affordable, else `"cholesky_qr"` on a GPU and `"cholesky"`."""
     if rows * columns**2 <= FLOP_LIMIT:
         return "auto"
@@ -45,7 +45,7 @@ def nearest_damping(damping: Float[Array, ""], rows: int, columns: int) -> tuple
     return jnp.maximum(damping, least / REFINEMENTS**2), jnp.maximum(damping, least)
 
 
-def trusted_part(solver: Solver) -> float:
+def trusted_part(solver: Factorisation) -> float:
     """Down to which part of the damping that is certain to suffice plain Cholesky is taken.
 
     QR is worth its price where it is affordable at all; Cholesky-QR costs several times as much as Cholesky.

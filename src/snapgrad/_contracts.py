@@ -72,12 +72,14 @@ class Linearisation(eqx.Module):
     residual: Float[Array, " k"]
     jacobian: AbstractJacobian
     residual_at: Callable[[Params], Array] | None
+    params: Params | None
 
     def __init__(
         self,
         residual: Any,
         jacobian: AbstractJacobian,
         residual_at: Callable[[Params], Array] | None = None,
+        params: Params | None = None,
     ):
         if not isinstance(jacobian, AbstractJacobian):
             raise TypeError(
@@ -99,6 +101,7 @@ class Linearisation(eqx.Module):
         self.residual = residual
         self.jacobian = jacobian
         self.residual_at = residual_at
+        self.params = params
 
 
 class Pair(NamedTuple):

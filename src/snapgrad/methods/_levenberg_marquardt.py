@@ -7,14 +7,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Bool, Float, Scalar
 
 from .._checks import real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params
 from ..linalg import factorise, gram
 from ..operators import from_pairs, to_pairs
 from ._policy import affordable_solver, bearable_damping, trusted_part
-from ._trial import TrialState, attempt, residual_at, trial_state
+from ._trial import Scales, TrialState, attempt, dot, residual_at, trial_state
 
 
 class LevenbergMarquardtState(eqx.Module):
@@ -68,7 +68,10 @@ class LevenbergMarquardt(AbstractMethod):
         J = lin.jacobian.dense()
         k, n = J.shape
         before, unravel = ravel_pytree(state.scale)
-        scale = jnp.maximum(before, jnp.sum(J**2, axis=0).astype(before.dtype))
+        columns = jnp.sum(J**2, axis=0).astype(before.dtype)
+        scale = jnp.maximum(before, columns)
+        # The proportions of the largest columns so far, and the size of the present ones.
+        scale = scale * jnp.max(_over(columns, scale))
         # A column of zeros is a parameter without effect: any scale will do.
         root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
         A = J / root[None]
@@ -86,9 +89,31 @@ class LevenbergMarquardt(AbstractMethod):
         step = solve(lin.residual)
         image = J @ ravel_pytree(to_pairs(step))[0].astype(J.dtype)
         trial = replace(state.trial, damping=damping)
-        found = attempt(lin, trial, step, image, solve, after, self.bend)
+        scales = _scales(lin, ravel_pytree(to_pairs(step))[0].astype(J.dtype), image, root, J, columns)
+        found = attempt(lin, trial, step, image, solve, after, self.bend, scales)
         return found.step, LevenbergMarquardtState(found.state, unravel(scale))
 
+    def converged(self, state: LevenbergMarquardtState) -> Bool[Array, ""]:
+        """Whether the last step found nothing more to gain on its rows, to rounding."""
+        return state.trial.converged > 0
+
     def report(self, state: LevenbergMarquardtState) -> dict[str, Scalar]:
-        """`damping`, `gain` (actual over predicted decrease) and how many steps were `refused`."""
+        """`damping`, `gain` (actual over predicted decrease), how many steps were `refused`, `converged`."""
         return state.trial.report()
+
+
+def _over(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """a/b, and 0 where b is 0."""
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+
+
+def _scales(lin, step, image, root, J, columns) -> Scales:
+    """The sizes with which a step is compared, in the units of the residual."""
+    lengths = jnp.sqrt(columns).astype(J.dtype)
+    felt = dot(image, image) / dot(root * step, root * step)
+    gradient = jnp.max(_over(jnp.abs(J.T @ lin.residual), lengths))
+    if lin.params is None:
+        return Scales(felt, gradient, rounding=jnp.zeros((), J.dtype), still=jnp.zeros((), bool))
+    x = ravel_pytree(to_pairs(lin.params))[0]
+    rounding = jnp.finfo(x.dtype).eps * jnp.linalg.norm(lengths * x)
+    return Scales(felt, gradient, rounding, still=jnp.all(x - step.astype(x.dtype) == x))

@@ -20,8 +20,12 @@ MOST_FALL, MOST_RISE = 1 / 5, 2
 """A step that is taken multiplies the damping by a number between these two."""
 FIRST_RAISE, MOST_RAISE = 2, 1e3
 """A refused step multiplies the damping by the first, the next one by twice that, up to the second."""
-LEAST_DAMPING_POWER, MOST_DAMPING = 1.5, 1e8
-"""The relative damping stays between eps to this power, where no factorisation feels it, and this value."""
+DAMPING_POWER = 2
+"""The relative damping stays between eps to this power, where no factorisation feels it, and its inverse."""
+FALLING = 1 / 4
+"""At round-off steps are taken unseen while each one predicts at most this part of the last one's decrease."""
+BY_LOSS, BY_GRADIENT, BY_STEP = 1, 2, 3
+"""The tests of convergence, as they are reported."""
 
 
 class TrialState(eqx.Module):
@@ -32,10 +36,22 @@ class TrialState(eqx.Module):
     gain: Float[Array, ""]  # actual over predicted decrease at the last step
     step: Int[Array, ""]  # steps tried
     refused: Int[Array, ""]  # steps that would have raised the loss
+    predicted: Float[Array, ""]  # decrease of the loss at the last step
+    converged: Int[Array, ""]  # which test the last step has met; 0 for none
 
     def report(self) -> dict[str, Array]:
         """The numbers worth watching."""
-        return {"damping": self.damping, "gain": self.gain, "refused": self.refused}
+        numbers = {"damping": self.damping, "gain": self.gain, "refused": self.refused}
+        return {**numbers, "converged": self.converged}
+
+
+class Scales(NamedTuple):
+    """What columns of J and parameters say of a step, for its round-off."""
+
+    felt: Float[Array, ""]  # the least damping with which the step would be another
+    gradient: Float[Array, ""]  # the largest component of the residual along a column
+    rounding: Float[Array, ""]  # how far the rounding of the parameters moves the residual
+    still: Bool[Array, ""]  # whether the step is too short to change any parameter
 
 
 class Trial(NamedTuple):
@@ -55,6 +71,8 @@ def trial_state(params: Params, damping: Float[Array, ""]) -> TrialState:
         gain=jnp.zeros((), dtype),
         step=jnp.zeros((), int),
         refused=jnp.zeros((), int),
+        predicted=jnp.full((), jnp.finfo(dtype).max, dtype),
+        converged=jnp.zeros((), int),
     )
 
 
@@ -81,32 +99,70 @@ def attempt(
     solve: Callable[[Float[Array, " k"]], Params],
     after: Callable[[Params], Array],
     bend: bool,
+    scales: Scales | None = None,
 ) -> Trial:
     """Bend a step, and take it if it lowers the loss on the batch; the damping follows Nielsen's rule.
 
-    `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step.
+    `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step. With
+    `scales` a refusal raises the damping to what is felt at once, and the end is noticed.
     """
     r = lin.residual
+    loss = dot(r, r)
     bent = bent_step(r, step, image, solve, after) if bend else step
     new = after(bent)
-    actual = dot(r, r) - dot(new, new)
-    predicted = dot(r, r) - dot(r - image, r - image)
-    gain = actual / jnp.where(predicted > 0, predicted, 1)
+    actual = dot(r - new, r + new)
+    predicted = dot(image, 2 * r - image)
+    hidden = _hidden(loss, scales)
+    blind, falling = predicted <= hidden, predicted <= FALLING * state.predicted
     # A NaN after the step is a refusal; one before it is left to the guard of the contract.
-    taken = (actual > 0) | ~jnp.isfinite(dot(r, r))
+    taken = (actual > jnp.where(blind & falling, -hidden, 0)) | ~jnp.isfinite(loss)
+    gain = jnp.where(blind & taken, 1, actual / jnp.where(predicted > 0, predicted, 1))
     trusted = jnp.clip(1 - (2 * gain - 1) ** 3, MOST_FALL, MOST_RISE)
-    damping = state.damping * jnp.where(taken, trusted, state.raise_by)
+    felt = 0 if scales is None else jnp.where(scales.felt > 0, scales.felt, 0)  # it may be NaN
+    damping = jnp.where(taken, state.damping * trusted, jnp.maximum(state.damping * state.raise_by, felt))
     dtype = damping.dtype
-    least = jnp.finfo(dtype).eps ** LEAST_DAMPING_POWER
+    least = jnp.finfo(dtype).eps ** DAMPING_POWER
     raised = jnp.minimum(2 * state.raise_by, MOST_RAISE)
     state = TrialState(
-        damping=jnp.clip(damping, least, MOST_DAMPING),
+        damping=jnp.clip(damping, least, 1 / least).astype(dtype),
         raise_by=jnp.where(taken, FIRST_RAISE, raised).astype(dtype),
         gain=jnp.where(jnp.isfinite(gain), gain, -1.0).astype(dtype),
         step=state.step + 1,
         refused=state.refused + jnp.where(taken, 0, 1),
+        predicted=jnp.where(jnp.isfinite(predicted), predicted, state.predicted).astype(dtype),
+        converged=_converged(hidden, taken, predicted, state.predicted, scales),
     )
     return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state)
+
+
+def _hidden(loss: Float[Array, ""], scales: Scales | None) -> Float[Array, ""]:
+    """The decrease of the loss that the rounding of residual and parameters hides; none where unknown."""
+    if scales is None:
+        return jnp.zeros_like(loss)
+    size = jnp.sqrt(loss)
+    noise = jnp.maximum(jnp.finfo(loss.dtype).eps * size, scales.rounding)
+    return noise * (size + noise)
+
+
+def _converged(
+    hidden: Float[Array, ""],
+    taken: Bool[Array, ""],
+    predicted: Float[Array, ""],
+    before: Float[Array, ""],
+    scales: Scales | None,
+) -> Int[Array, ""]:
+    """Which test says that nothing is left to gain: the loss, the gradient or the step; 0 for none.
+
+    A decrease that rounding hides is not enough: a step may predict so little for its damping alone. Steps
+    that are taken must go on predicting as much, since their damping falls; after a refusal the gradient,
+    which knows no damping, must say the same.
+    """
+    if scales is None:
+        return jnp.zeros((), int)
+    blind = predicted <= hidden
+    steady = (predicted > FALLING * before) & (FALLING * predicted < before)
+    tests = [blind & taken & steady, blind & ~taken & (scales.gradient**2 <= hidden), scales.still]
+    return jnp.select(tests, [BY_LOSS, BY_GRADIENT, BY_STEP], 0)
 
 
 def bent_step(

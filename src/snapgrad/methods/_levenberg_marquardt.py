@@ -89,7 +89,13 @@ class LevenbergMarquardt(AbstractMethod):
         step = solve(lin.residual)
         image = J @ ravel_pytree(to_pairs(step))[0].astype(J.dtype)
         trial = replace(state.trial, damping=damping)
-        scales = _scales(lin, ravel_pytree(to_pairs(step))[0].astype(J.dtype), image, root, J, columns)
+        scaled = root * ravel_pytree(to_pairs(step))[0].astype(J.dtype)
+        lengths = jnp.sqrt(columns)
+        scales = Scales(
+            felt=dot(image, image) / dot(scaled, scaled),
+            gradient=jnp.max(_over(jnp.abs(J.T @ lin.residual), lengths)),
+            rounding=_rounding(lin.params, lengths),
+        )
         found = attempt(lin, trial, step, image, solve, after, self.bend, scales)
         return found.step, LevenbergMarquardtState(found.state, unravel(scale))
 
@@ -107,13 +113,9 @@ def _over(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
     return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
 
 
-def _scales(lin, step, image, root, J, columns) -> Scales:
-    """The sizes with which a step is compared, in the units of the residual."""
-    lengths = jnp.sqrt(columns).astype(J.dtype)
-    felt = dot(image, image) / dot(root * step, root * step)
-    gradient = jnp.max(_over(jnp.abs(J.T @ lin.residual), lengths))
-    if lin.params is None:
-        return Scales(felt, gradient, rounding=jnp.zeros((), J.dtype), still=jnp.zeros((), bool))
-    x = ravel_pytree(to_pairs(lin.params))[0]
-    rounding = jnp.finfo(x.dtype).eps * jnp.linalg.norm(lengths * x)
-    return Scales(felt, gradient, rounding, still=jnp.all(x - step.astype(x.dtype) == x))
+def _rounding(params: Params | None, lengths: Float[Array, " n"]) -> Float[Array, ""]:
+    """How far the rounding of the parameters moves the residual; 0 where they are not known."""
+    if params is None:
+        return jnp.zeros((), lengths.dtype)
+    x = ravel_pytree(to_pairs(params))[0]
+    return jnp.finfo(x.dtype).eps * jnp.linalg.norm(lengths * x)

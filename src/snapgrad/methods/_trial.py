@@ -20,7 +20,7 @@ MOST_FALL, MOST_RISE = 1 / 5, 2
 """A step that is taken multiplies the damping by a number between these two."""
 FIRST_RAISE, MOST_RAISE = 2, 1e3
 """A refused step multiplies the damping by the first, the next one by twice that, up to the second."""
-DAMPING_POWER = 2
+DAMPING_POWER = 3
 """The relative damping stays between eps to this power, where no factorisation feels it, and its inverse."""
 FALLING = 1 / 4
 """At round-off steps are taken unseen while each one predicts at most this part of the last one's decrease."""
@@ -46,12 +46,11 @@ class TrialState(eqx.Module):
 
 
 class Scales(NamedTuple):
-    """What columns of J and parameters say of a step, for its round-off."""
+    """What the columns of J say of a step and of its round-off."""
 
     felt: Float[Array, ""]  # the least damping with which the step would be another
     gradient: Float[Array, ""]  # the largest component of the residual along a column
     rounding: Float[Array, ""]  # how far the rounding of the parameters moves the residual
-    still: Bool[Array, ""]  # whether the step is too short to change any parameter
 
 
 class Trial(NamedTuple):
@@ -71,7 +70,7 @@ def trial_state(params: Params, damping: Float[Array, ""]) -> TrialState:
         gain=jnp.zeros((), dtype),
         step=jnp.zeros((), int),
         refused=jnp.zeros((), int),
-        predicted=jnp.full((), jnp.finfo(dtype).max, dtype),
+        predicted=jnp.full((), jnp.finfo(jnp.float32).max, dtype),  # finite in any type
         converged=jnp.zeros((), int),
     )
 
@@ -108,11 +107,12 @@ def attempt(
     """
     r = lin.residual
     loss = dot(r, r)
-    bent = bent_step(r, step, image, solve, after) if bend else step
+    noise = _noise(loss, scales)
+    bent = bent_step(r, step, image, solve, after, noise) if bend else step
     new = after(bent)
     actual = dot(r - new, r + new)
     predicted = dot(image, 2 * r - image)
-    hidden = _hidden(loss, scales)
+    hidden = noise * (jnp.sqrt(loss) + noise)  # what rounding does to the loss
     blind, falling = predicted <= hidden, predicted <= FALLING * state.predicted
     # A NaN after the step is a refusal; one before it is left to the guard of the contract.
     taken = (actual > jnp.where(blind & falling, -hidden, 0)) | ~jnp.isfinite(loss)
@@ -120,7 +120,7 @@ def attempt(
     trusted = jnp.clip(1 - (2 * gain - 1) ** 3, MOST_FALL, MOST_RISE)
     felt = 0 if scales is None else jnp.where(scales.felt > 0, scales.felt, 0)  # it may be NaN
     damping = jnp.where(taken, state.damping * trusted, jnp.maximum(state.damping * state.raise_by, felt))
-    dtype = damping.dtype
+    dtype = state.damping.dtype
     least = jnp.finfo(dtype).eps ** DAMPING_POWER
     raised = jnp.minimum(2 * state.raise_by, MOST_RAISE)
     state = TrialState(
@@ -130,25 +130,24 @@ def attempt(
         step=state.step + 1,
         refused=state.refused + jnp.where(taken, 0, 1),
         predicted=jnp.where(jnp.isfinite(predicted), predicted, state.predicted).astype(dtype),
-        converged=_converged(hidden, taken, predicted, state.predicted, scales),
+        converged=_test(hidden, taken, predicted, state.predicted, _unmoved(lin.params, step), scales),
     )
     return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state)
 
 
-def _hidden(loss: Float[Array, ""], scales: Scales | None) -> Float[Array, ""]:
-    """The decrease of the loss that the rounding of residual and parameters hides; none where unknown."""
+def _noise(loss: Float[Array, ""], scales: Scales | None) -> Float[Array, ""]:
+    """The rounding error of the residual, its own and that of the parameters; 0 where it is not known."""
     if scales is None:
         return jnp.zeros_like(loss)
-    size = jnp.sqrt(loss)
-    noise = jnp.maximum(jnp.finfo(loss.dtype).eps * size, scales.rounding)
-    return noise * (size + noise)
+    return jnp.maximum(jnp.finfo(loss.dtype).eps * jnp.sqrt(loss), scales.rounding.astype(loss.dtype))
 
 
-def _converged(
+def _test(
     hidden: Float[Array, ""],
     taken: Bool[Array, ""],
     predicted: Float[Array, ""],
     before: Float[Array, ""],
+    still: Bool[Array, ""],
     scales: Scales | None,
 ) -> Int[Array, ""]:
     """Which test says that nothing is left to gain: the loss, the gradient or the step; 0 for none.
@@ -158,11 +157,19 @@ def _converged(
     which knows no damping, must say the same.
     """
     if scales is None:
-        return jnp.zeros((), int)
-    blind = predicted <= hidden
+        return jnp.where(still, BY_STEP, 0)
     steady = (predicted > FALLING * before) & (FALLING * predicted < before)
-    tests = [blind & taken & steady, blind & ~taken & (scales.gradient**2 <= hidden), scales.still]
-    return jnp.select(tests, [BY_LOSS, BY_GRADIENT, BY_STEP], 0)
+    flat = scales.gradient**2 <= hidden
+    ended = (predicted <= hidden) & jnp.where(taken, steady, flat)
+    return jnp.where(ended, jnp.where(taken, BY_LOSS, BY_GRADIENT), jnp.where(still, BY_STEP, 0))
+
+
+def _unmoved(params: Params | None, step: Params) -> Bool[Array, ""]:
+    """Whether a step is too short to change any parameter, where these are known."""
+    if params is None:
+        return jnp.zeros((), bool)
+    same = jax.tree.map(lambda p, s: jnp.all(p - s.astype(p.dtype) == p), params, step)
+    return jnp.stack(jax.tree.leaves(same)).all()
 
 
 def bent_step(
@@ -171,13 +178,16 @@ def bent_step(
     image: Float[Array, " k"],
     solve: Callable[[Float[Array, " k"]], Params],
     after: Callable[[Params], Array],
+    noise: Float[Array, ""],
 ) -> Params:
     """The step with its second-order part: −½ J⁺ d²r/ds² along it (geodesic acceleration).
 
-    It comes from one more residual, and lets a step follow a narrow curved valley.
+    It comes from one more residual, and lets a step follow a narrow curved valley. Where the rounding error
+    of the residual, `noise`, is all that there is to see, the step stays straight.
     """
     probe = after(jax.tree.map(lambda s: PROBE * s, step))
     second = 2 / PROBE * ((probe - r) / PROBE + image)
+    second = jnp.where(dot(second, second) > (2 / PROBE**2 * noise) ** 2, second, 0)
     part = jax.tree.map(lambda x: x / 2, solve(second))
     size = norm(part)
     limit = jnp.minimum(1, MOST_BEND * norm(step) / jnp.where(size > 0, size, 1))

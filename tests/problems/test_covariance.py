@@ -92,7 +92,9 @@ def test_models_complex_parameters_and_float32(fitted):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         z = sg.covariance(
-            lambda p, row: (p["z"] * jnp.exp(1j * row[0])).real - row[1], {"z": 1 + 0.5j}, (T, np.cos(T + 0.4))
+            lambda p, row: (p["z"] * jnp.exp(1j * row[0])).real - row[1],
+            {"z": 1 + 0.5j},
+            (T, np.cos(T + 0.4)),
         )
         single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (fitted, (T, NOISY)))
         low = sg.covariance(residual, *single)

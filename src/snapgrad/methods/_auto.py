@@ -22,9 +22,9 @@ class AutoState(eqx.Module):
 class Auto(AbstractMethod):
     """Natural gradients without settings; use it with a unit learning rate, the default everywhere.
 
-    With as many rows as parameters, or more, it is `sg.LevenbergMarquardt`, else `sg.AdaptiveSpring`. In both, the
-    step is bent along the geodesic: its second-order part, from one more residual, is what lets it follow a
-    narrow curved valley. A step that would raise the batch's loss is refused, and the damping raised.
+    With at least as many rows as parameters it is `sg.LevenbergMarquardt`, otherwise `sg.AdaptiveSpring`. In
+    both, the step is bent along the geodesic: its second-order part, from one more residual, is what lets it
+    follow a narrow curved valley. A step that would raise the batch's loss is refused and the damping raised.
 
     It needs `residual_at` in the linearisation, which `sg.linearise` and the problems of this library
     provide; a step costs three residuals and one factorisation.
@@ -40,7 +40,7 @@ class Auto(AbstractMethod):
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
     method, sampler = sg.Auto(), sg.sampling.AllRows(6)
     result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=20)
-    method.report(result.state.method)     # damping, gain, refused, step_size, momentum
+    method.report(result.state.method)     # damping, gain, refused, converged, step_size, momentum
     ```
     """
 

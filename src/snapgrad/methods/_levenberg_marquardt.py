@@ -18,21 +18,25 @@ from ._trial import Scales, TrialState, attempt, dot, residual_at, trial_state
 
 
 class LevenbergMarquardtState(eqx.Module):
-    """The state of the trials, and the largest squared norms of the columns of J so far."""
+    """The state of the trials, and the diagonal D."""
 
     trial: TrialState
     scale: Params  # complex leaves as pairs of real ones
 
 
 class LevenbergMarquardt(AbstractMethod):
-    """Gauss–Newton with damping that tunes itself: θ ← θ − (JᵀJ + λD)⁻¹Jᵀr, for batches with k > n rows.
+    """Gauss–Newton with damping that tunes itself: θ ← θ − (JᵀJ + λD)⁻¹Jᵀr, for batches with k ≥ n rows.
 
-    D is diagonal and holds the largest squared norm so far of each column of J, so that the units in which
-    a parameter is measured do not matter.
+    D is diagonal. It has the proportions of the largest squared norms of the columns of J so far, so that the
+    units in which a parameter is measured do not matter, and the size of the present ones.
 
     The damping λ follows from the ratio of actual to predicted decrease, and a step that would raise the
-    batch's loss is refused. It returns the whole step: use it with a unit learning rate. It needs
-    `residual_at` in the linearisation, and forms J; a step costs three residuals and one factorisation.
+    batch's loss is refused. It knows when it is done, `converged`: rounding hides the decrease of the loss
+    that is predicted while steps no longer get shorter (reported as 1), or the gradient says the same of a
+    step that was refused (2), or the step is too short to change any parameter (3).
+
+    It returns the whole step: use it with a unit learning rate. It needs `residual_at` in the linearisation,
+    and forms J; a step costs three residuals and one factorisation.
 
     **Arguments:**
 
@@ -43,7 +47,7 @@ class LevenbergMarquardt(AbstractMethod):
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
     method, sampler = sg.LevenbergMarquardt(), sg.sampling.AllRows(6)
     result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=20)
-    method.report(result.state.method)     # damping, gain, refused
+    method.report(result.state.method)     # damping, gain, refused, converged
     ```
     """
 
@@ -70,8 +74,9 @@ class LevenbergMarquardt(AbstractMethod):
         before, unravel = ravel_pytree(state.scale)
         columns = jnp.sum(J**2, axis=0).astype(before.dtype)
         scale = jnp.maximum(before, columns)
-        # The proportions of the largest columns so far, and the size of the present ones.
-        scale = scale * jnp.max(_over(columns, scale))
+        scale = scale * jnp.max(
+            _over(columns, scale)
+        )  # so that a column that is as large as ever has length 1
         # A column of zeros is a parameter without effect: any scale will do.
         root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
         A = J / root[None]
@@ -87,10 +92,9 @@ class LevenbergMarquardt(AbstractMethod):
             return from_pairs(unravel((x / root).astype(before.dtype)))
 
         step = solve(lin.residual)
-        image = J @ ravel_pytree(to_pairs(step))[0].astype(J.dtype)
+        flat = ravel_pytree(to_pairs(step))[0].astype(J.dtype)
+        image, scaled, lengths = J @ flat, root * flat, jnp.sqrt(columns)
         trial = replace(state.trial, damping=damping)
-        scaled = root * ravel_pytree(to_pairs(step))[0].astype(J.dtype)
-        lengths = jnp.sqrt(columns)
         scales = Scales(
             felt=dot(image, image) / dot(scaled, scaled),
             gradient=jnp.max(_over(jnp.abs(J.T @ lin.residual), lengths)),

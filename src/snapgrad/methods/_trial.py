@@ -23,7 +23,7 @@ FIRST_RAISE, MOST_RAISE = 2, 1e3
 DAMPING_POWER = 3
 """The relative damping stays between eps to this power, where no factorisation feels it, and its inverse."""
 FALLING = 1 / 4
-"""At round-off steps are taken unseen while each one predicts at most this part of the last one's decrease."""
+"""At round-off steps are taken unseen while each predicts at most this part of the last one's decrease."""
 BY_LOSS, BY_GRADIENT, BY_STEP = 1, 2, 3
 """The tests of convergence, as they are reported."""
 

@@ -72,8 +72,8 @@ def covariance(
     n = pairs.size
     if n * max(n, problem.num_rows) > NUMBERS:
         raise ValueError(
-            f"`params` has {n} numbers and `data` {problem.num_rows} rows: a dense covariance of these would not "
-            f"fit into memory; hold parameters fixed by making them part of `residual`."
+            f"`params` has {n} numbers and `data` {problem.num_rows} rows: their covariance would not fit "
+            f"into memory; hold parameters fixed by making them part of `residual`."
         )
     spectrum = _spectrum(problem, fitted)
     r, lengths, s, Vt = map(np.asarray, spectrum)

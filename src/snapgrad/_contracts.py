@@ -60,6 +60,7 @@ class Linearisation(eqx.Module):
     - `residual_at`: a trial step: `residual_at(step)` is r_S on the same batch at params − step. Methods that
       choose their own step (`sg.Auto`) need it; others ignore it. A pytree such as `jax.tree_util.Partial`
       may cross a `jit`. `sg.linearise` and the problems of this library provide it.
+    - `params`: where this was made, with which a method may compare its step; `sg.linearise` provides it.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
@@ -72,12 +73,14 @@ class Linearisation(eqx.Module):
     residual: Float[Array, " k"]
     jacobian: AbstractJacobian
     residual_at: Callable[[Params], Array] | None
+    params: Params | None
 
     def __init__(
         self,
         residual: Any,
         jacobian: AbstractJacobian,
         residual_at: Callable[[Params], Array] | None = None,
+        params: Params | None = None,
     ):
         if not isinstance(jacobian, AbstractJacobian):
             raise TypeError(
@@ -99,6 +102,7 @@ class Linearisation(eqx.Module):
         self.residual = residual
         self.jacobian = jacobian
         self.residual_at = residual_at
+        self.params = params
 
 
 class Pair(NamedTuple):
@@ -174,8 +178,9 @@ class AbstractSampler(eqx.Module):
 class AbstractMethod(eqx.Module):
     """Turns a `Linearisation` into a direction; `params ← params − η · direction`.
 
-    A method implements `init` and `propose`, and `report` where its state holds numbers worth watching.
-    A method that chooses its own step returns the whole step and is used with a unit learning rate.
+    A method implements `init` and `propose`, `report` where its state holds numbers worth watching, and
+    `converged` where it can tell. A method that chooses its own step returns the whole step and is used with
+    a unit learning rate.
     """
 
     @abc.abstractmethod
@@ -190,6 +195,14 @@ class AbstractMethod(eqx.Module):
         """Numbers of the state to record during training, such as the current damping; none by default."""
         del state
         return {}
+
+    def converged(self, state: State) -> Bool[Array, ""]:
+        """Whether the last step found nothing more to gain on its batch; a method that cannot tell says no.
+
+        Loops stop for it where every step sees all rows: on a batch it says nothing of the others.
+        """
+        del state
+        return jnp.zeros((), bool)
 
     @final
     def direction(self, lin: Any, state: State) -> tuple[Params, State]:
@@ -225,7 +238,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 - `"steps"`, `"seconds"`: the limit that was given;
 - `"tol"`: what is minimised (an error or a loss) is below the tolerance;
-- `"converged"`: no step lowers the loss on all rows any more;
+- `"converged"`: no step lowers the loss on all rows any more, to rounding;
 - `"patience"`: nothing better for as many steps as were allowed;
 - `"callback"`: the callback said so;
 - `"least_squares"`: a linear system has no exact solution, and this is the least-squares one;

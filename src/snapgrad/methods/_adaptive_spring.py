@@ -6,7 +6,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Bool, Float, Scalar
 
 from .._checks import real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params, tree_where
@@ -100,6 +100,10 @@ class AdaptiveSpring(AbstractMethod):
         phi = tree_where(found.taken, phi, halved)
         cg = cg_after(state.cg, system.solves, self.solver)
         return found.step, AdaptiveSpringState(phi, found.state, pace, first, cg)
+
+    def converged(self, state: AdaptiveSpringState) -> Bool[Array, ""]:
+        """Whether the last step was too short to change any parameter."""
+        return state.trial.converged > 0
 
     def report(self, state: AdaptiveSpringState) -> dict[str, Scalar]:
         """`damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`; and those of `sg.CG`."""

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Scalar
+from jaxtyping import Array, Bool, Scalar
 
 from .._contracts import AbstractMethod, Linearisation, Params
 from ..linalg import CG
@@ -22,9 +22,9 @@ class AutoState(eqx.Module):
 class Auto(AbstractMethod):
     """Natural gradients without settings; use it with a unit learning rate, the default everywhere.
 
-    With more rows than parameters it is `sg.LevenbergMarquardt`, otherwise `sg.AdaptiveSpring`. In both, the
-    step is bent along the geodesic: its second-order part, from one more residual, is what lets it follow a
-    narrow curved valley. A step that would raise the batch's loss is refused, and the damping raised.
+    With at least as many rows as parameters it is `sg.LevenbergMarquardt`, otherwise `sg.AdaptiveSpring`. In
+    both, the step is bent along the geodesic: its second-order part, from one more residual, is what lets it
+    follow a narrow curved valley. A step that would raise the batch's loss is refused and the damping raised.
 
     It needs `residual_at` in the linearisation, which `sg.linearise` and the problems of this library
     provide; a step costs three residuals and one factorisation.
@@ -40,7 +40,7 @@ class Auto(AbstractMethod):
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
     method, sampler = sg.Auto(), sg.sampling.AllRows(6)
     result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=20)
-    method.report(result.state.method)     # damping, gain, refused, step_size, momentum
+    method.report(result.state.method)     # damping, gain, refused, converged, step_size, momentum
     ```
     """
 
@@ -58,14 +58,18 @@ class Auto(AbstractMethod):
     def propose(self, lin: Linearisation, state: AutoState) -> tuple[Params, AutoState]:
         """The whole step, zero where it would raise the loss on the batch."""
         k, n = lin.jacobian.shape
-        if k > n:
+        if k >= n:
             step, many = self.many.propose(lin, state.many)
             return step, AutoState(many, state.few)
         step, few = self.few.propose(lin, state.few)
         return step, AutoState(state.many, few)
 
+    def converged(self, state: AutoState) -> Bool[Array, ""]:
+        """Whether the last step found nothing more to gain on its rows, to rounding."""
+        return self.many.converged(state.many) | self.few.converged(state.few)
+
     def report(self, state: AutoState) -> dict[str, Scalar]:
-        """`damping`, `step_size`, `momentum`, `gain` and how many steps were `refused`."""
+        """`damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`, and `converged`."""
         few = self.few.report(state.few)
         many = {**few, "step_size": jnp.ones(()), "momentum": jnp.zeros(()), **self.many.report(state.many)}
         used = state.few.trial.step > 0

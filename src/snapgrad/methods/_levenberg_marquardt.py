@@ -7,32 +7,36 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Bool, Float, Scalar
 
 from .._checks import real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params
 from ..linalg import cgls, factorise, gram
 from ..operators import from_pairs, to_pairs
 from ._policy import REFINEMENTS, nearest_damping
-from ._trial import TrialState, attempt, residual_at, trial_state
+from ._trial import Scales, TrialState, attempt, dot, residual_at, trial_state
 
 
 class LevenbergMarquardtState(eqx.Module):
-    """The state of the trials, and the largest squared norms of the columns of J so far."""
+    """The state of the trials, and the diagonal D."""
 
     trial: TrialState
     scale: Params  # complex leaves as pairs of real ones
 
 
 class LevenbergMarquardt(AbstractMethod):
-    """Gauss–Newton with damping that tunes itself: θ ← θ − (JᵀJ + λD)⁻¹Jᵀr, for batches with k > n rows.
+    """Gauss–Newton with damping that tunes itself: θ ← θ − (JᵀJ + λD)⁻¹Jᵀr, for batches with k ≥ n rows.
 
-    D is diagonal and holds the largest squared norm so far of each column of J, so that the units in which
-    a parameter is measured do not matter.
+    D is diagonal. It has the proportions of the largest squared norms of the columns of J so far, so that the
+    units in which a parameter is measured do not matter, and the size of the present ones.
 
     The damping λ follows from the ratio of actual to predicted decrease, and a step that would raise the
-    batch's loss is refused. It returns the whole step: use it with a unit learning rate. It needs
-    `residual_at` in the linearisation, and forms J; a step costs three residuals and one factorisation.
+    batch's loss is refused. It knows when it is done, `converged`: rounding hides the decrease of the loss
+    that is predicted while steps no longer get shorter (reported as 1), or the gradient says the same of a
+    step that was refused (2), or the step is too short to change any parameter (3).
+
+    It returns the whole step: use it with a unit learning rate. It needs `residual_at` in the linearisation,
+    and forms J; a step costs three residuals and one factorisation.
 
     **Arguments:**
 
@@ -43,7 +47,7 @@ class LevenbergMarquardt(AbstractMethod):
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
     method, sampler = sg.LevenbergMarquardt(), sg.sampling.AllRows(6)
     result = sg.run(problem, jax.random.key(1), method=method, sampler=sampler, steps=20)
-    method.report(result.state.method)     # damping, gain, refused
+    method.report(result.state.method)     # damping, gain, refused, converged
     ```
     """
 
@@ -68,7 +72,10 @@ class LevenbergMarquardt(AbstractMethod):
         J = lin.jacobian.dense()
         k, n = J.shape
         before, unravel = ravel_pytree(state.scale)
-        scale = jnp.maximum(before, jnp.sum(J**2, axis=0).astype(before.dtype))
+        columns = jnp.sum(J**2, axis=0).astype(before.dtype)
+        scale = jnp.maximum(before, columns)
+        # So that a column that is as large as ever has length 1:
+        scale = scale * jnp.max(_over(columns, scale))
         # A column of zeros is a parameter without effect: any scale will do.
         root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
         A = J / root[None]
@@ -81,11 +88,34 @@ class LevenbergMarquardt(AbstractMethod):
             return from_pairs(unravel((x / root).astype(before.dtype)))
 
         step = solve(lin.residual)
-        image = J @ ravel_pytree(to_pairs(step))[0].astype(J.dtype)
+        flat = ravel_pytree(to_pairs(step))[0].astype(J.dtype)
+        image, scaled, lengths = J @ flat, root * flat, jnp.sqrt(columns)
         trial = replace(state.trial, damping=damping)
-        found = attempt(lin, trial, step, image, solve, after, self.bend)
+        scales = Scales(
+            felt=dot(image, image) / dot(scaled, scaled),
+            gradient=jnp.max(_over(jnp.abs(J.T @ lin.residual), lengths)),
+            rounding=_rounding(lin.params, lengths),
+        )
+        found = attempt(lin, trial, step, image, solve, after, self.bend, scales)
         return found.step, LevenbergMarquardtState(found.state, unravel(scale))
 
+    def converged(self, state: LevenbergMarquardtState) -> Bool[Array, ""]:
+        """Whether the last step found nothing more to gain on its rows, to rounding."""
+        return state.trial.converged > 0
+
     def report(self, state: LevenbergMarquardtState) -> dict[str, Scalar]:
-        """`damping`, `gain` (actual over predicted decrease) and how many steps were `refused`."""
+        """`damping`, `gain` (actual over predicted decrease), how many steps were `refused`, `converged`."""
         return state.trial.report()
+
+
+def _over(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """a/b, and 0 where b is 0."""
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+
+
+def _rounding(params: Params | None, lengths: Float[Array, " n"]) -> Float[Array, ""]:
+    """How far the rounding of the parameters moves the residual; 0 where they are not known."""
+    if params is None:
+        return jnp.zeros((), lengths.dtype)
+    x = ravel_pytree(to_pairs(params))[0]
+    return jnp.finfo(x.dtype).eps * jnp.linalg.norm(lengths * x)

@@ -20,8 +20,12 @@ MOST_FALL, MOST_RISE = 1 / 5, 2
 """A step that is taken multiplies the damping by a number between these two."""
 FIRST_RAISE, MOST_RAISE = 2, 1e3
 """A refused step multiplies the damping by the first, the next one by twice that, up to the second."""
-LEAST_DAMPING_POWER, MOST_DAMPING = 1.5, 1e8
-"""The relative damping stays between eps to this power, where no factorisation feels it, and this value."""
+DAMPING_POWER = 3
+"""The relative damping stays between eps to this power, where no factorisation feels it, and its inverse."""
+FALLING = 1 / 4
+"""At round-off steps are taken unseen while each predicts at most this part of the last one's decrease."""
+BY_LOSS, BY_GRADIENT, BY_STEP = 1, 2, 3
+"""The tests of convergence, as they are reported."""
 
 
 class TrialState(eqx.Module):
@@ -32,10 +36,21 @@ class TrialState(eqx.Module):
     gain: Float[Array, ""]  # actual over predicted decrease at the last step
     step: Int[Array, ""]  # steps tried
     refused: Int[Array, ""]  # steps that would have raised the loss
+    predicted: Float[Array, ""]  # decrease of the loss at the last step
+    converged: Int[Array, ""]  # which test the last step has met; 0 for none
 
     def report(self) -> dict[str, Array]:
         """The numbers worth watching."""
-        return {"damping": self.damping, "gain": self.gain, "refused": self.refused}
+        numbers = {"damping": self.damping, "gain": self.gain, "refused": self.refused}
+        return {**numbers, "converged": self.converged}
+
+
+class Scales(NamedTuple):
+    """What the columns of J say of a step and of its round-off."""
+
+    felt: Float[Array, ""]  # the least damping with which the step would be another
+    gradient: Float[Array, ""]  # the largest component of the residual along a column
+    rounding: Float[Array, ""]  # how far the rounding of the parameters moves the residual
 
 
 class Trial(NamedTuple):
@@ -55,6 +70,8 @@ def trial_state(params: Params, damping: Float[Array, ""]) -> TrialState:
         gain=jnp.zeros((), dtype),
         step=jnp.zeros((), int),
         refused=jnp.zeros((), int),
+        predicted=jnp.full((), jnp.finfo(jnp.float32).max, dtype),  # finite in any type
+        converged=jnp.zeros((), int),
     )
 
 
@@ -81,32 +98,78 @@ def attempt(
     solve: Callable[[Float[Array, " k"]], Params],
     after: Callable[[Params], Array],
     bend: bool,
+    scales: Scales | None = None,
 ) -> Trial:
     """Bend a step, and take it if it lowers the loss on the batch; the damping follows Nielsen's rule.
 
-    `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step.
+    `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step. With
+    `scales` a refusal raises the damping to what is felt at once, and the end is noticed.
     """
     r = lin.residual
-    bent = bent_step(r, step, image, solve, after) if bend else step
+    loss = dot(r, r)
+    noise = _noise(loss, scales)
+    bent = bent_step(r, step, image, solve, after, noise) if bend else step
     new = after(bent)
-    actual = dot(r, r) - dot(new, new)
-    predicted = dot(r, r) - dot(r - image, r - image)
-    gain = actual / jnp.where(predicted > 0, predicted, 1)
+    actual = dot(r - new, r + new)
+    predicted = dot(image, 2 * r - image)
+    hidden = noise * (jnp.sqrt(loss) + noise)  # what rounding does to the loss
+    blind, falling = predicted <= hidden, predicted <= FALLING * state.predicted
     # A NaN after the step is a refusal; one before it is left to the guard of the contract.
-    taken = (actual > 0) | ~jnp.isfinite(dot(r, r))
+    taken = (actual > jnp.where(blind & falling, -hidden, 0)) | ~jnp.isfinite(loss)
+    gain = jnp.where(blind & taken, 1, actual / jnp.where(predicted > 0, predicted, 1))
     trusted = jnp.clip(1 - (2 * gain - 1) ** 3, MOST_FALL, MOST_RISE)
-    damping = state.damping * jnp.where(taken, trusted, state.raise_by)
-    dtype = damping.dtype
-    least = jnp.finfo(dtype).eps ** LEAST_DAMPING_POWER
+    felt = 0 if scales is None else jnp.where(scales.felt > 0, scales.felt, 0)  # it may be NaN
+    damping = jnp.where(taken, state.damping * trusted, jnp.maximum(state.damping * state.raise_by, felt))
+    dtype = state.damping.dtype
+    least = jnp.finfo(dtype).eps ** DAMPING_POWER
     raised = jnp.minimum(2 * state.raise_by, MOST_RAISE)
     state = TrialState(
-        damping=jnp.clip(damping, least, MOST_DAMPING),
+        damping=jnp.clip(damping, least, 1 / least).astype(dtype),
         raise_by=jnp.where(taken, FIRST_RAISE, raised).astype(dtype),
         gain=jnp.where(jnp.isfinite(gain), gain, -1.0).astype(dtype),
         step=state.step + 1,
         refused=state.refused + jnp.where(taken, 0, 1),
+        predicted=jnp.where(jnp.isfinite(predicted), predicted, state.predicted).astype(dtype),
+        converged=_test(hidden, taken, predicted, state.predicted, _unmoved(lin.params, step), scales),
     )
     return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state)
+
+
+def _noise(loss: Float[Array, ""], scales: Scales | None) -> Float[Array, ""]:
+    """The rounding error of the residual, its own and that of the parameters; 0 where it is not known."""
+    if scales is None:
+        return jnp.zeros_like(loss)
+    return jnp.maximum(jnp.finfo(loss.dtype).eps * jnp.sqrt(loss), scales.rounding.astype(loss.dtype))
+
+
+def _test(
+    hidden: Float[Array, ""],
+    taken: Bool[Array, ""],
+    predicted: Float[Array, ""],
+    before: Float[Array, ""],
+    still: Bool[Array, ""],
+    scales: Scales | None,
+) -> Int[Array, ""]:
+    """Which test says that nothing is left to gain: the loss, the gradient or the step; 0 for none.
+
+    A decrease that rounding hides is not enough: a step may predict so little for its damping alone. Steps
+    that are taken must go on predicting as much, since their damping falls; after a refusal the gradient,
+    which knows no damping, must say the same.
+    """
+    if scales is None:
+        return jnp.where(still, BY_STEP, 0)
+    steady = (predicted > FALLING * before) & (FALLING * predicted < before)
+    flat = scales.gradient**2 <= hidden
+    ended = (predicted <= hidden) & jnp.where(taken, steady, flat)
+    return jnp.where(ended, jnp.where(taken, BY_LOSS, BY_GRADIENT), jnp.where(still, BY_STEP, 0))
+
+
+def _unmoved(params: Params | None, step: Params) -> Bool[Array, ""]:
+    """Whether a step is too short to change any parameter, where these are known."""
+    if params is None:
+        return jnp.zeros((), bool)
+    same = jax.tree.map(lambda p, s: jnp.all(p - s.astype(p.dtype) == p), params, step)
+    return jnp.stack(jax.tree.leaves(same)).all()
 
 
 def bent_step(
@@ -115,13 +178,16 @@ def bent_step(
     image: Float[Array, " k"],
     solve: Callable[[Float[Array, " k"]], Params],
     after: Callable[[Params], Array],
+    noise: Float[Array, ""],
 ) -> Params:
     """The step with its second-order part: −½ J⁺ d²r/ds² along it (geodesic acceleration).
 
-    It comes from one more residual, and lets a step follow a narrow curved valley.
+    It comes from one more residual, and lets a step follow a narrow curved valley. Where the rounding error
+    of the residual, `noise`, is all that there is to see, the step stays straight.
     """
     probe = after(jax.tree.map(lambda s: PROBE * s, step))
     second = 2 / PROBE * ((probe - r) / PROBE + image)
+    second = jnp.where(dot(second, second) > (2 / PROBE**2 * noise) ** 2, second, 0)
     part = jax.tree.map(lambda x: x / 2, solve(second))
     size = norm(part)
     limit = jnp.minimum(1, MOST_BEND * norm(step) / jnp.where(size > 0, size, 1))

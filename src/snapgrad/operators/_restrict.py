@@ -40,7 +40,10 @@ def restrict(lin: Any, keep: Any) -> Any:
 
 
 def _restrict(lin: Linearisation, keep: Any) -> Linearisation:
-    jac, trial = as_rows(lin.jacobian), lin.residual_at
+    jac, trial, params = as_rows(lin.jacobian), lin.residual_at, lin.params
+    selection = select(jac._parameters(), keep)
     if trial is not None:
-        trial = RestrictedTrial(trial, select(jac._parameters(), keep))
-    return Linearisation(lin.residual, jac.restrict(keep), trial)
+        trial = RestrictedTrial(trial, selection)
+    if params is not None:
+        params = selection.take(params)
+    return Linearisation(lin.residual, jac.restrict(keep), trial, params)

@@ -1,5 +1,7 @@
 """What knows an equation, a data set or a random matrix ensemble."""
 
+from ._covariance import Covariance as Covariance
+from ._covariance import covariance as covariance
 from ._ensembles import gaussian_matrix as gaussian_matrix
 from ._ensembles import linear_hessian as linear_hessian
 from ._ensembles import singular_values as singular_values

@@ -201,7 +201,7 @@ def _loop(
     progress: bool,
 ) -> Result:
     every_row = isinstance(setup.sampler, AllRows)
-    goal, stuck, stopped = _Goal(), 0, False
+    goal, stuck, stopped, resumed = _Goal(), 0, False, bool(log.rows)
 
     def record() -> dict[str, float]:
         found = {"step": float(state.step), "seconds": log.spent}
@@ -221,8 +221,8 @@ def _loop(
             last = record()
             goal.update(last)
             stopped = callback is not None and bool(callback(last, state))
-        state = advance(setup, state, jnp.asarray(0))  # compiles, outside the time that is counted
-        reason = _reason(log, goal, limits, stopped)
+        state, _ = advance(setup, state, jnp.asarray(0))  # compiles, outside the time that is counted
+        reason = _reason(log, goal, limits, stopped, resumed and bool(setup.converged(state)))
         begun = state
         good = state, len(log.rows), log.spent  # what belongs together, whenever Ctrl-C comes
         if store is not None:
@@ -231,9 +231,10 @@ def _loop(
             done = int(state.step)
             count = int(min(every - done % every, limits.steps - (done - log.first)))
             began = time.perf_counter()
-            after = jax.block_until_ready(advance(setup, state, jnp.asarray(count)))
-            unmoved = every_row and bool(_equal(after.params, state.params))
+            after, converged = jax.block_until_ready(advance(setup, state, jnp.asarray(count)))
+            count = int(after.step) - done
             refused = int(after.rejected) - int(state.rejected)
+            unmoved = every_row and count == every and not refused and _equal(after.params, state.params)
             if refused and state is begun:
                 _check(setup, begun)
             state, log.spent = after, log.spent + time.perf_counter() - began
@@ -249,9 +250,7 @@ def _loop(
                     f"root or a norm at zero, or raise the damping."
                 )
             stopped = callback is not None and bool(callback(last, state))
-            reason = _reason(log, goal, limits, stopped)
-            if reason is None and unmoved and not refused and count == every:
-                reason = "converged"
+            reason = _reason(log, goal, limits, stopped, bool(converged) or bool(unmoved))
             good = state, len(log.rows), log.spent
             if store is not None and (reason or time.monotonic() - store.written > CHECKPOINT_SECONDS):
                 store.write(state, log)
@@ -275,12 +274,14 @@ class _Goal:
             self.best, self.step = self.value, row["step"]
 
 
-def _reason(log: _Log, goal: _Goal, limits: _Limits, stopped: bool) -> Reason | None:
+def _reason(log: _Log, goal: _Goal, limits: _Limits, stopped: bool, converged: bool) -> Reason | None:
     step = log.rows[-1]["step"]
     if stopped:
         return "callback"
     if goal.value <= limits.tol:
         return "tol"
+    if converged:
+        return "converged"
     if step - log.first >= limits.steps:
         return "steps"
     if log.spent >= limits.seconds:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from .._checks import positive_int, trainable
 from .._contracts import REASONS, AbstractMethod, AbstractProblem, AbstractSampler, Params, Result, State
@@ -123,9 +123,21 @@ def _scan(
 
 
 @eqx.filter_jit
-def advance(setup: Setup, state: TrainState, count: Int[Array, ""]) -> TrainState:
-    """`count` steps; one compilation serves every count."""
-    return jax.lax.fori_loop(0, count, lambda _, state: setup.step(state), state)
+def advance(setup: Setup, state: TrainState, count: Int[Array, ""]) -> tuple[TrainState, Bool[Array, ""]]:
+    """`count` steps, fewer if the method converges on the way, and whether it does.
+
+    One compilation serves every count. What an earlier run has found of convergence does not count.
+    """
+
+    def unfinished(carry: tuple[TrainState, Bool[Array, ""]]) -> Bool[Array, ""]:
+        now, converged = carry
+        return (now.step < state.step + count) & ~converged
+
+    def step(carry: tuple[TrainState, Bool[Array, ""]]) -> tuple[TrainState, Bool[Array, ""]]:
+        now = setup.step(carry[0])
+        return now, setup.converged(now)
+
+    return jax.lax.while_loop(unfinished, step, (state, jnp.zeros((), bool)))
 
 
 @eqx.filter_jit

@@ -22,6 +22,7 @@ from .._contracts import (
     guard,
     tree_where,
 )
+from ..sampling import AllRows
 
 
 class TrainState(eqx.Module):
@@ -98,6 +99,12 @@ class Setup(NamedTuple):
         """The batch of the next step, and the sampler's state after it."""
         linearise: Callable = partial(self.problem.linearise, state.params)
         return self.sampler.draw(jax.random.fold_in(self.key, state.step), state.sampler, linearise)
+
+    def converged(self, state: TrainState) -> Bool[Array, ""]:
+        """Whether the method has converged; on a part of the rows it could not know."""
+        if not isinstance(self.sampler, AllRows):
+            return jnp.zeros((), bool)
+        return self.method.converged(state.method)
 
     def step(self, state: TrainState) -> TrainState:
         """Draw a batch, linearise, step; a step that is not finite is counted and changes nothing else."""

@@ -40,7 +40,7 @@ SELF_TUNING = (
     *("auto", "levenberg-marquardt", "adaptive-spring", "adaptive-spring-cg", "line-search", "lbfgs"),
     *("fisher-spring", "fisher-spring-cg"),
 )
-"""They look at residuals of other parameters, return the whole step, and are used with a unit learning rate."""
+"""They look at residuals elsewhere, return the whole step, and are used with a unit learning rate."""
 MANY_ROWS = ("levenberg-marquardt",)
 """They are meant for more rows than the 10 parameters."""
 every_method = pytest.mark.parametrize("name", METHODS)

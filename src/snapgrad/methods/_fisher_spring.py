@@ -185,7 +185,7 @@ def _look_back(
 def _pseudoinverse(
     jacobian: AbstractJacobian, damping: Float[Array, ""], solver: Literal["auto"] | CG, dtype: Any
 ) -> tuple[Callable[[Float[Array, " k"]], Params], list]:
-    """The map J^{+(λ)}, λ relative to the mean of the kernel's diagonal, from the smaller of the two systems."""
+    """The map J^{+(λ)}, λ relative to the mean of the kernel's diagonal, from the smaller system."""
     k, n = jacobian.shape
     if isinstance(solver, CG):
         system = linear_system(jacobian, damping, solver, dtype)

@@ -33,7 +33,7 @@ from ._local import (
     with_samples,
 )
 from ._log_psi import Mode, Settings, make_settings
-from ._step import Decided, first_state, propose, shown, subselect, take
+from ._step import Decided, first_state, method_at, propose, shown, subselect, take
 
 MethodOrSchedule: TypeAlias = AbstractMethod | Callable[[int], AbstractMethod]
 """A method, or a function from the step count to the method of that step."""
@@ -139,14 +139,12 @@ class VMC(AbstractOptimizationDriver):
         check_state(variational_state, hamiltonian)
         if method is None:
             method = FisherSpring() if optimizer is None else Spring(1e-3, 0.9)
-        self.method = method
-        first = self._method()
-        self._kind = type(first)
-        memory, self._looks_back = first_state(first, variational_state.parameters)
-        if optimizer is None and not self._looks_back:
+        first = method_at(method, 0)
+        memory, looks_back = first_state(first, variational_state.parameters)
+        if optimizer is None and not looks_back:
             raise TypeError(
                 f"`optimizer` must be a learning rate, a schedule or an optax transformation for "
-                f"{self._kind.__name__}, which chooses a direction alone; leave out both it and `method` for "
+                f"{type(first).__name__}, which chooses no step size; leave out both it and `method` for "
                 f"steps that choose themselves."
             )
         optimizer = as_transformation(1.0 if optimizer is None else optimizer)
@@ -173,6 +171,7 @@ class VMC(AbstractOptimizationDriver):
             factor_dtype,
             gram_dtype,
         )
+        self.method, self._kind, self._looks_back = method, type(first), looks_back
         # Everything a checkpoint holds exists from the start, so that a new driver can load it.
         self._memory, self._memory_tree = jax.tree.flatten(memory)
         self._rejected = jnp.zeros((), int)
@@ -276,14 +275,7 @@ class VMC(AbstractOptimizationDriver):
 
     def _method(self) -> AbstractMethod:
         """The method of this step."""
-        method: Any = self.method
-        if not isinstance(method, AbstractMethod | type) and callable(method):
-            method = method(self.step_count)
-        if not isinstance(method, AbstractMethod):
-            raise TypeError(
-                "`method` must be a method such as sg.Spring(1e-3, 0.9), or a function from the step count "
-                f"to one; got {method!r}."
-            )
+        method = method_at(self.method, self.step_count)
         if self._kind not in (None, type(method)):
             raise ValueError(
                 f"`method` must give a {self._kind.__name__} at every step, as at the first; got a "

@@ -18,6 +18,18 @@ from ._log_psi import LogPsi, Settings, log_psi_jacobian, rows
 from ._subselect import Selection, points_kernel, select
 
 
+def method_at(method: Any, step: int) -> AbstractMethod:
+    """The method of a step, where one method or a function of the step count was given."""
+    if not isinstance(method, AbstractMethod | type) and callable(method):
+        method = method(step)
+    if not isinstance(method, AbstractMethod):
+        raise TypeError(
+            "`method` must be a method such as sg.Spring(1e-3, 0.9), or a function from the step count "
+            f"to one; got {method!r}."
+        )
+    return method
+
+
 def first_state(method: AbstractMethod, params: Params) -> tuple[State, bool]:
     """The method's state before the first step, and whether it looks at residuals of other parameters.
 

@@ -60,8 +60,8 @@ class Linearisation(eqx.Module):
     - `residual_at`: a trial step: `residual_at(step)` is r_S on the same batch at params − step. Methods that
       choose their own step (`sg.Auto`) need it; others ignore it. A pytree such as `jax.tree_util.Partial`
       may cross a `jit`. `sg.linearise` and the problems of this library provide it.
-    - `is_loss`: whether ½‖r_S‖² is the loss on the batch, by which a trial step may be judged. The energy of
-      a quantum state has no such loss, since its samples follow the parameters.
+    - `has_loss`: whether the batch has a loss by which a trial step may be judged. The energy of a quantum
+      state has none, since its samples follow the parameters.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
@@ -74,14 +74,15 @@ class Linearisation(eqx.Module):
     residual: Float[Array, " k"]
     jacobian: AbstractJacobian
     residual_at: Callable[[Params], Array] | None
-    is_loss: bool = eqx.field(static=True)
+    has_loss: bool = eqx.field(static=True)
 
     def __init__(
         self,
         residual: Any,
         jacobian: AbstractJacobian,
         residual_at: Callable[[Params], Array] | None = None,
-        is_loss: bool = True,
+        *,
+        has_loss: bool = True,
     ):
         if not isinstance(jacobian, AbstractJacobian):
             raise TypeError(
@@ -103,7 +104,7 @@ class Linearisation(eqx.Module):
         self.residual = residual
         self.jacobian = jacobian
         self.residual_at = residual_at
-        self.is_loss = is_loss
+        self.has_loss = has_loss
 
 
 class Pair(NamedTuple):

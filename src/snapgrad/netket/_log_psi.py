@@ -175,7 +175,7 @@ def rows(
     jac = jac.scale(root[0]).centre() if w is None else jac.centre(w).scale(root)
     after = None if energies is None else ResidualAt(energies, params, root, settings.mode)
     residual = _residual(found.local, root, settings.mode)
-    return Linearisation(residual, LiftedJacobian(jac, root, lift), after, is_loss=False)
+    return Linearisation(residual, LiftedJacobian(jac, root, lift), after, has_loss=False)
 
 
 def _residual(local: Inexact[Array, " p"], root: Float[Array, " p"], mode: Mode) -> Float[Array, " k"]:

@@ -47,7 +47,7 @@ def first_state(method: AbstractMethod, params: Params) -> tuple[State, bool]:
             asked.append(True)
             return points
 
-        lin = Linearisation(points, jacobian(model, params, points), after, is_loss=False)
+        lin = Linearisation(points, jacobian(model, params, points), after, has_loss=False)
         return method.propose(lin, method.init(params))
 
     try:

@@ -43,4 +43,4 @@ def _restrict(lin: Linearisation, keep: Any) -> Linearisation:
     jac, trial = as_rows(lin.jacobian), lin.residual_at
     if trial is not None:
         trial = RestrictedTrial(trial, select(jac._parameters(), keep))
-    return Linearisation(lin.residual, jac.restrict(keep), trial, lin.is_loss)
+    return Linearisation(lin.residual, jac.restrict(keep), trial, has_loss=lin.has_loss)

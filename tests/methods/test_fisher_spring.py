@@ -26,7 +26,7 @@ def batch(t, params, rows, scale=1.0):
     return J, residual(params), residual
 
 
-def by_hand(rows, radius=0.1, least=1e-3):
+def by_hand(rows, radius=0.08, least=1e-3):
     """The parameters after each step, by the rule as it is printed."""
     params, phi = np.ones(N), np.zeros(N)
     eta, delta, M, log_h, w = 0.0, 0.0, 1.0, 0.0, 0

@@ -25,8 +25,9 @@ TAIL = 20
 
 
 class Size(NamedTuple):
-    """Sites, samples a step, steps, seeds, and the settings of SPRING that are tried."""
+    """Which chains, sites, samples a step, steps, seeds, and the settings of SPRING that are tried."""
 
+    names: tuple[Name, ...]
     sites: int
     samples: int
     steps: int
@@ -40,8 +41,8 @@ class Size(NamedTuple):
         return np.array(list(itertools.product(self.rates, self.momenta, self.dampings)))
 
 
-FULL = Size(10, 64, 300, 3, (0.005, 0.01, 0.02, 0.05, 0.1), (0.0, 0.8, 0.95), (1e-2, 1e-3))
-QUICK = Size(6, 32, 40, 2, (0.01, 0.05), (0.0, 0.8), (1e-3,))
+FULL = Size(NAMES, 10, 64, 300, 3, (0.005, 0.01, 0.02, 0.05, 0.1), (0.0, 0.8, 0.95), (1e-2, 1e-3))
+QUICK = Size(("tfim",), 6, 32, 40, 2, (0.02, 0.05), (0.0, 0.8), (1e-3,))
 
 
 class SpinChain(AbstractProblem):
@@ -241,7 +242,7 @@ def spin_chains(size: Size = FULL) -> dict[str, np.ndarray]:
     steps to the goal, once for the least final error. The driver then runs without settings and with these
     two, on Markov chains.
 
-    **Returns:** arrays, for chains in the order of `NAMES`:
+    **Returns:** arrays, one for each chain of `size.names`:
 
     - `settings` [chains, 2, 3]: the (η, μ, λ) of fewest steps, and of least final error;
     - `errors` [chains, 3, seeds, steps + 1]: of the driver without settings, and with these two;
@@ -254,7 +255,7 @@ def spin_chains(size: Size = FULL) -> dict[str, np.ndarray]:
     """
     grid = size.settings()
     parts: list[dict[str, np.ndarray]] = []
-    for name in NAMES:
+    for name in size.names:
         system = spin_system(name, size)
         errors = grid_errors(system, size, grid)
         grid_steps, grid_final = (np.median(f(errors), axis=1) for f in (steps_to_goal, final_error))

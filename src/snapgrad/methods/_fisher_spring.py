@@ -84,7 +84,7 @@ class FisherSpring(AbstractMethod):
     damping: Float[Array, ""]
     solver: Literal["auto"] | CG = eqx.field(static=True)
 
-    def __init__(self, radius: Any = 0.1, damping: Any = 1e-3, solver: Literal["auto", "cg"] | CG = "auto"):
+    def __init__(self, radius: Any = 0.08, damping: Any = 1e-3, solver: Literal["auto", "cg"] | CG = "auto"):
         self.radius = real_scalar("radius", radius, low=0)
         self.damping = real_scalar("damping", damping, low=0)
         self.solver = any_solver(solver, ("auto",))

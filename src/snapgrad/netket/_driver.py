@@ -209,7 +209,7 @@ class VMC(AbstractOptimizationDriver):
     @property
     def method_state(self) -> State:
         """What the method remembers from step to step, such as the increment φ of `sg.Spring`."""
-        return jax.tree.unflatten(self._memory_tree, self._memory)
+        return jax.tree.unflatten(self._memory_tree, map(jnp.asarray, self._memory))  # a checkpoint is NumPy
 
     @method_state.setter
     def method_state(self, state: State) -> None:

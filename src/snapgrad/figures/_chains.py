@@ -163,7 +163,7 @@ def spin_system(name: Name, size: Size, scale: float = 1.0) -> System:
 
 def grid_errors(system: System, size: Size, settings: np.ndarray) -> np.ndarray:
     """Relative errors [settings, seeds, steps + 1] of SPRING on independent samples."""
-    common: dict[str, Any] = {"sampler": Uniforms(size.samples), "steps": size.steps}
+    common: dict[str, Any] = {"sampler": Uniforms(size=size.samples), "steps": size.steps}
 
     def one(setting: Float[Array, " 3"], key: PRNGKeyArray) -> Float[Array, " steps"]:
         rate, momentum, damping = setting
@@ -176,7 +176,7 @@ def grid_errors(system: System, size: Size, settings: np.ndarray) -> np.ndarray:
 
 def default_errors(system: System, size: Size) -> np.ndarray:
     """Relative errors [seeds, steps + 1] without settings, on independent samples."""
-    common: dict[str, Any] = {"sampler": Uniforms(size.samples), "steps": size.steps}
+    common: dict[str, Any] = {"sampler": Uniforms(size=size.samples), "steps": size.steps}
 
     def one(setting: Float[Array, " 1"], key: PRNGKeyArray) -> Float[Array, " steps"]:
         del setting

@@ -150,12 +150,12 @@ def local_energies_of(
     vstate: Any, hamiltonian: Any, samples: Num[Array, "k sites"], chunk_size: int | None
 ) -> LocalEnergies:
     """The local energies of some configurations of a state, as a function of its parameters."""
-    kernel: Any
     if isinstance(vstate, FullSumState):
         kernel, arguments = _all_energies, _entries(hamiltonian)
     else:
         hamiltonian, few = _jax_form(hamiltonian), with_samples(vstate, samples)
-        kernel = get_local_kernel(few, hamiltonian, chunk_size)
+        choose: Any = get_local_kernel  # NetKet's annotations know one of its forms
+        kernel = choose(few, hamiltonian, chunk_size)
         kernel = kernel if chunk_size is None else HashablePartial(kernel, chunk_size=chunk_size)
         found: Any = get_local_kernel_arguments(few, hamiltonian)
         arguments = found[1]

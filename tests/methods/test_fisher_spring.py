@@ -51,7 +51,8 @@ def by_hand(rows, radius=0.08, least=1e-3):
         size = np.linalg.norm(J @ phi)
         trust = np.clip(M, 0, 0.999)
         x = np.clip(0.2 * trust**2 / (1 - trust), 0.05, 0.5)
-        new = min(x * np.exp(-log_h), radius / size) if w else 0.02 / size
+        most = radius * np.clip(M / 0.75, 0.3, 1) ** 2
+        new = min(x * np.exp(-log_h), most / size) if w else 0.02 / size
         eta = min(new, 2 * eta) if t else new
         params, delta = params - eta * phi, eta * size
         path.append(params)

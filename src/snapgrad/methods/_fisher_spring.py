@@ -27,6 +27,8 @@ GROWTH = 2.0
 """The step size grows at most by this factor from step to step."""
 SHORTEST, LONGEST, SLOPE = 0.05, 0.5, 0.2
 """Step size times curvature is SLOPE · M²/(1 − M) at the gain M, within the first two."""
+SURE, LEAST_PART = 0.75, 0.3
+"""Below the first gain the radius shrinks with its square, to the square of the second at least."""
 BLUR = 4.0
 """A step of Fisher length δ makes this times δ of the increment obsolete."""
 LEAST_LOSS = 1e-3
@@ -60,13 +62,14 @@ class FisherSpring(AbstractMethod):
     - the gain M is the part of φ that the new samples confirm, v·r_old/(v·v), averaged.
 
     Then SPRING with μ = 1 − (ηh + 4δ), for a last step of Fisher length δ = η‖Jφ‖, and η = x/h with x between
-    0.05 and 0.5 that rises with M; the next δ is at most `radius`. All of it is free of units: neither the
-    scale of r nor the number of samples matters. It returns the whole step: use it with a unit learning rate.
-    It needs `residual_at` in the linearisation, one more residual at one step in ten.
+    0.05 and 0.5 that rises with M; the next δ is at most `radius`. All of it is free of units: r times any
+    factor gives the same steps. It returns the whole step: use it with a unit learning rate. It needs
+    `residual_at` in the linearisation, one more residual at one step in ten.
 
     **Arguments:**
 
-    - `radius`: the longest step in Fisher length, the change of the state in radians.
+    - `radius`: the longest step in Fisher length, the change of the state in radians; where the gain is less
+      than 0.75, less in proportion to its square.
     - `damping`: the least λ, relative to the mean of the diagonal of JJᵀ; after a step of length δ it is at
       least 0.3 δ.
     - `solver`: `"auto"`, by one factorisation, or `"cg"` (or a `sg.CG`), by products with J alone.
@@ -126,7 +129,8 @@ class FisherSpring(AbstractMethod):
         size = jnp.where(size > 0, size, 1)
         trust = jnp.clip(gain, 0, 0.999)
         x = jnp.clip(SLOPE * trust**2 / (1 - trust), SHORTEST, LONGEST)
-        eta = jnp.where(known, jnp.minimum(x / curvature, self.radius / size), FIRST / size)
+        radius = self.radius * jnp.clip(gain / SURE, LEAST_PART, 1) ** 2
+        eta = jnp.where(known, jnp.minimum(x / curvature, radius / size), FIRST / size)
         eta = jnp.where(state.step > 0, jnp.minimum(eta, GROWTH * state.step_size), eta).astype(dtype)
         after = FisherSpringState(
             increment=phi,

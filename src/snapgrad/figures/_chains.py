@@ -1,7 +1,7 @@
 """Ground states of spin chains: the driver without settings beside SPRING tuned in hindsight."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import equinox as eqx
@@ -192,7 +192,7 @@ def _over(one: Callable, settings: np.ndarray, seeds: int) -> np.ndarray:
     return np.asarray(every(jnp.asarray(settings), keys))
 
 
-def driver_errors(system: System, size: Size, setting: Sequence[float] | None) -> np.ndarray:
+def driver_errors(system: System, size: Size, setting: np.ndarray | None) -> np.ndarray:
     """Relative errors [seeds, steps + 1] of the driver on Markov chains, without settings or with (η, μ, λ).
 
     They are exact for the parameters of each step; only the steps see samples.

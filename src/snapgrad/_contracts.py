@@ -61,6 +61,8 @@ class Linearisation(eqx.Module):
       choose their own step (`sg.Auto`) need it; others ignore it. A pytree such as `jax.tree_util.Partial`
       may cross a `jit`. `sg.linearise` and the problems of this library provide it.
     - `params`: where this was made, with which a method may compare its step; `sg.linearise` provides it.
+    - `has_loss`: whether the batch has a loss by which a trial step may be judged. The energy of a quantum
+      state has none, since its samples follow the parameters.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
@@ -74,13 +76,16 @@ class Linearisation(eqx.Module):
     jacobian: AbstractJacobian
     residual_at: Callable[[Params], Array] | None
     params: Params | None
+    has_loss: bool = eqx.field(static=True)
 
     def __init__(
         self,
         residual: Any,
         jacobian: AbstractJacobian,
         residual_at: Callable[[Params], Array] | None = None,
+        *,
         params: Params | None = None,
+        has_loss: bool = True,
     ):
         if not isinstance(jacobian, AbstractJacobian):
             raise TypeError(
@@ -103,6 +108,7 @@ class Linearisation(eqx.Module):
         self.jacobian = jacobian
         self.residual_at = residual_at
         self.params = params
+        self.has_loss = has_loss
 
 
 class Pair(NamedTuple):

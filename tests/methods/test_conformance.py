@@ -24,6 +24,8 @@ METHODS = {
     "line-search": lambda lam=1e-2, mu=0.8: sg.methods.LineSearch(sg.Spring(damping=lam, momentum=mu)),
     # Without the bend: on an exact model it solves for rounding errors, in any number of iterations.
     "adaptive-spring-cg": lambda lam=1e-2, mu=0.8: sg.AdaptiveSpring(damping=lam, bend=False, solver=WHOLE),
+    "fisher-spring": lambda lam=1e-2, mu=0.8: sg.methods.FisherSpring(damping=lam),
+    "fisher-spring-cg": lambda lam=1e-2, mu=0.8: sg.methods.FisherSpring(damping=lam, solver=WHOLE),
     "lbfgs": lambda lam=1e-2, mu=0.8: sg.methods.LBFGS(memory=3),
     "sng": lambda lam=1e-2, mu=0.8: sg.SNG(damping=lam),
     "sng-eigh": lambda lam=1e-2, mu=0.8: sg.SNG(damping=lam, solver="eigh"),
@@ -34,8 +36,11 @@ METHODS = {
     "two-batch": lambda lam=1e-2, mu=0.8: sg.TwoBatch(damping=lam),
     "sgd": lambda lam=1e-2, mu=0.8: sg.SGD(),
 }
-SELF_TUNING = ("auto", "levenberg-marquardt", "adaptive-spring", "adaptive-spring-cg", "line-search", "lbfgs")
-"""They try their steps on the batch, return the whole step, and are used with a unit learning rate."""
+SELF_TUNING = (
+    *("auto", "levenberg-marquardt", "adaptive-spring", "adaptive-spring-cg", "line-search", "lbfgs"),
+    *("fisher-spring", "fisher-spring-cg"),
+)
+"""They look at residuals elsewhere, return the whole step, and are used with a unit learning rate."""
 MANY_ROWS = ("levenberg-marquardt",)
 """They are meant for more rows than the 10 parameters."""
 every_method = pytest.mark.parametrize("name", METHODS)

@@ -163,7 +163,7 @@ def test_a_deep_model_never_meets_its_jacobian():
     found = sgn._local.Configurations(samples, jnp.ones(256), None)
     driver = sgn.VMC(HAMILTONIAN, 0.1, vstate)
     arguments = (vstate.parameters, vstate.model_state, found, driver._method(), driver.method_state, 1.0)
-    lowered = sgn._driver._propose.lower(*arguments, apply=vstate._apply_fun, settings=driver._settings)
+    lowered = sgn._step.propose.lower(*arguments, apply=vstate._apply_fun, settings=driver._settings)
     used = lowered.compile().memory_analysis().temp_size_in_bytes
     assert used < 256 * vstate.n_parameters * 8 / 5
 
@@ -345,7 +345,7 @@ def test_errors_name_the_argument():
     def rows(vstate=vstate, hamiltonian=HAMILTONIAN, **options):
         return lambda: sgn.linearise(vstate, hamiltonian, **options)
 
-    no_trial = "`method` must work on one linearisation without a trial step.*use sg.Spring or sg.SNG"
+    no_trial = "`method` must work on one linearisation without a loss.*use sg.Spring or sg.SNG"
     for error, match, make in [
         (TypeError, "`variational_state` must be", vmc(vstate=None)),
         (TypeError, "`hamiltonian` must be a NetKet operator, got float", rows(hamiltonian=1.0)),

@@ -14,12 +14,16 @@ from ._shared import Out, Seed, StoppedError, UserError, console, write_page
 def command(
     system: Annotated[str, typer.Argument(help="tfim, heisenberg or j1j2: a chain of spins.")],
     size: Annotated[int | None, typer.Option(min=1, help="Sites of the chain.")] = None,
-    methods: Annotated[str, typer.Option(help="Of spring, sng and sr, with commas.")] = "spring,sng,sr",
+    methods: Annotated[
+        str, typer.Option(help="Of default, spring, sng and sr, with commas.")
+    ] = "default,spring,sr",
     samples: Annotated[int | None, typer.Option(min=1, help="Samples per iteration, k.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Iterations.")] = None,
-    step_size: Annotated[float | None, typer.Option(min=0.0, help="η.")] = None,
+    step_size: Annotated[float | None, typer.Option(min=0.0, help="η, of all but the default.")] = None,
     momentum: Annotated[float | None, typer.Option(min=0.0, help="μ of SPRING.")] = None,
-    damping: Annotated[float | None, typer.Option(min=0.0, help="λ, all along; default decreasing.")] = None,
+    damping: Annotated[
+        float | None, typer.Option(min=0.0, help="λ, all along, of all but the default.")
+    ] = None,
     alpha: Annotated[int | None, typer.Option(min=1, help="Hidden units per site.")] = None,
     seed: Seed = 0,
     out: Out = Path("results"),
@@ -27,7 +31,7 @@ def command(
         bool, typer.Option("--resume", help="Go on with the run in --out: keep what is trained there.")
     ] = False,
 ) -> None:
-    """Trains the ground state of a spin chain under NetKet: SPRING and SNG beside NetKet's own SR."""
+    """Trains the ground state of a spin chain: without settings, and by SPRING and NetKet's SR with some."""
     if find_spec("netket") is None:
         raise UserError("`snapgrad quantum` needs NetKet: pip install 'snapgrad[netket]'.")
     from ..netket import study

@@ -4,6 +4,8 @@ from ._adaptive_spring import AdaptiveSpring as AdaptiveSpring
 from ._adaptive_spring import AdaptiveSpringState as AdaptiveSpringState
 from ._auto import Auto as Auto
 from ._auto import AutoState as AutoState
+from ._fisher_spring import FisherSpring as FisherSpring
+from ._fisher_spring import FisherSpringState as FisherSpringState
 from ._kaczmarz import Iterate as Iterate
 from ._kaczmarz import KaczmarzState as KaczmarzState
 from ._kaczmarz import accelerated_step as accelerated_step

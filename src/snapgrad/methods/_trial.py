@@ -81,7 +81,12 @@ def real_dtype(params: Params) -> Any:
 
 
 def residual_at(lin: Linearisation, method: str) -> Callable[[Params], Array]:
-    """The trial step of a linearisation; `ValueError` if it has none."""
+    """The trial step of a linearisation; `ValueError` if it has none, or none that tells a loss."""
+    if not lin.has_loss:
+        raise ValueError(
+            f"`lin` must have a loss on its batch (`has_loss`) for {method}, which tries its steps there. "
+            f"Where samples follow the parameters use sg.methods.FisherSpring, sg.Spring or sg.SNG."
+        )
     if lin.residual_at is None:
         raise ValueError(
             f"`lin` must carry `residual_at` for {method}, which tries its steps on the batch: "

@@ -4,36 +4,36 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeAlias
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import netket as nk
 import optax
-from jaxtyping import Array, Bool, Int, Num, PRNGKeyArray
+from jaxtyping import Array, Int
 from netket.driver import AbstractOptimizationDriver
 from netket.utils import struct
 from netket.vqs import FullSumState
 
 from .._checks import positive_int, real_scalar
-from .._contracts import AbstractMethod, Linearisation, Params, State
-from ..methods import Spring
-from ..operators import jacobian
-from ..training import as_transformation, move
+from .._contracts import AbstractMethod, Params, State
+from ..methods import FisherSpring, Spring
+from ..training import as_transformation
 from ._local import (
     Configurations,
+    LocalEnergies,
     apply_function,
     check_state,
     chunk_size_for,
     configurations,
     flat_samples,
+    is_state,
     local_energies,
+    local_energies_of,
     with_samples,
 )
-from ._log_psi import LogPsi, Mode, Settings, log_psi_jacobian, make_settings, rows
-from ._subselect import Selection, points_kernel, select
+from ._log_psi import Mode, Settings, make_settings
+from ._step import Decided, first_state, method_at, propose, shown, subselect, take
 
 MethodOrSchedule: TypeAlias = AbstractMethod | Callable[[int], AbstractMethod]
 """A method, or a function from the step count to the method of that step."""
@@ -65,9 +65,11 @@ class VMC(AbstractOptimizationDriver):
     **Arguments:**
 
     - `hamiltonian`: a Hermitian NetKet operator.
-    - `optimizer`: a learning rate η, a schedule of it, or any optax transformation of the direction.
+    - `optimizer`: a learning rate η, a schedule of it, or any optax transformation of the direction. Leave it
+      out, as in `VMC(hamiltonian, variational_state)`, for steps that choose themselves.
     - `variational_state`: a `netket.vqs.MCState` or `FullSumState`.
-    - `method`: such as `sg.SNG(1e-3)`; default `sg.Spring(1e-3, 0.9)`. For hyperparameters that change during
+    - `method`: such as `sg.SNG(1e-3)`; default `sg.methods.FisherSpring()`, which has nothing to set, or
+      `sg.Spring(1e-3, 0.9)` with an optimizer. For hyperparameters that change during
       the run give a function from the step count to a method of one kind. Methods that try their steps, such
       as `sg.Auto`, are refused: a quantum state has no loss on a batch that a trial step could be judged by.
     - `max_norm`: bound on ‖Δθ‖, after the optimizer; the method's state is not changed by it.
@@ -84,9 +86,10 @@ class VMC(AbstractOptimizationDriver):
     hilbert = nk.hilbert.Spin(0.5, 4)
     hamiltonian = nk.operator.IsingJax(hilbert, nk.graph.Chain(4), h=1.0)
     vstate = nk.vqs.FullSumState(hilbert, nk.models.RBM())
-    driver = sgn.VMC(hamiltonian, 0.02, vstate, method=sg.Spring(damping=1e-3, momentum=0.8))
+    driver = sgn.VMC(hamiltonian, vstate)                       # nothing to set
     driver.run(10, out=nk.logging.RuntimeLog())
 
+    driver = sgn.VMC(hamiltonian, 0.02, vstate, method=sg.Spring(damping=1e-3, momentum=0.8))
     damping = optax.linear_schedule(1e-2, 1e-4, 100)            # λ that falls from step to step
     driver = sgn.VMC(hamiltonian, 0.02, vstate, method=lambda step: sg.Spring(damping(step), 0.8))
     ```
@@ -103,14 +106,15 @@ class VMC(AbstractOptimizationDriver):
     _memory_tree: Any = struct.field(pytree_node=False, serialize=False)
     _kind: type | None = struct.field(pytree_node=False, serialize=False, default=None)
     _rejected: Int[Array, ""] = struct.field(serialize=True)
+    _looks_back: bool = struct.field(pytree_node=False, serialize=False, default=False)
     _proposed: State = struct.field(serialize=False, default=None)
     _chunk_size: int | None = struct.field(pytree_node=False, serialize=False, default=None)
 
     def __init__(
         self,
         hamiltonian: Any,
-        optimizer: Any,
-        variational_state: Any,
+        optimizer: Any = None,
+        variational_state: Any = None,
         *,
         method: Any = None,
         max_norm: Any = None,
@@ -130,8 +134,20 @@ class VMC(AbstractOptimizationDriver):
             raise TypeError(
                 f"VMC has no argument `{name}`: {_ELSEWHERE.get(name, 'see help(VMC) for those it has')}."
             )
+        if is_state(optimizer):  # VMC(hamiltonian, variational_state)
+            optimizer, variational_state = variational_state, optimizer
         check_state(variational_state, hamiltonian)
-        optimizer = as_transformation(optimizer)
+        if method is None:
+            method = FisherSpring() if optimizer is None else Spring(1e-3, 0.9)
+        first = method_at(method, 0)
+        memory, looks_back = first_state(first, variational_state.parameters)
+        if optimizer is None and not looks_back:
+            raise TypeError(
+                f"`optimizer` must be a learning rate, a schedule or an optax transformation for "
+                f"{type(first).__name__}, which chooses no step size; leave out both it and `method` for "
+                f"steps that choose themselves."
+            )
+        optimizer = as_transformation(1.0 if optimizer is None else optimizer)
         if max_norm is not None:
             bound = real_scalar("max_norm", max_norm, low=0)
             optimizer = optax.chain(optimizer, optax.clip_by_global_norm(float(bound)))
@@ -155,11 +171,9 @@ class VMC(AbstractOptimizationDriver):
             factor_dtype,
             gram_dtype,
         )
-        self.method = Spring(1e-3, 0.9) if method is None else method
+        self.method, self._kind, self._looks_back = method, type(first), looks_back
         # Everything a checkpoint holds exists from the start, so that a new driver can load it.
-        first = self._method()
-        self._kind = type(first)
-        self._memory, self._memory_tree = jax.tree.flatten(_first_state(first, self.state.parameters))
+        self._memory, self._memory_tree = jax.tree.flatten(memory)
         self._rejected = jnp.zeros((), int)
 
     # NetKet's metaclass hides the arguments behind (*args, **kwargs).
@@ -169,7 +183,7 @@ class VMC(AbstractOptimizationDriver):
 
     def __repr__(self) -> str:
         counts = f"step_count={self.step_count}, rejected_steps={self.rejected_steps}"
-        return f"VMC({_shown(self._method())}, {counts})"
+        return f"VMC({shown(self._method())}, {counts})"
 
     def info(self, depth: int = 0) -> str:
         """What is minimised, how and with which settings, as text of several lines; `depth` indents it.
@@ -195,7 +209,7 @@ class VMC(AbstractOptimizationDriver):
     @property
     def method_state(self) -> State:
         """What the method remembers from step to step, such as the increment φ of `sg.Spring`."""
-        return jax.tree.unflatten(self._memory_tree, self._memory)
+        return jax.tree.unflatten(self._memory_tree, map(jnp.asarray, self._memory))  # a checkpoint is NumPy
 
     @method_state.setter
     def method_state(self, state: State) -> None:
@@ -226,13 +240,14 @@ class VMC(AbstractOptimizationDriver):
         """
         method = self._method()
         found, stats = self._configurations(method)
-        direction, self._proposed = _propose(
+        direction, self._proposed = propose(
             self.state.parameters,
             self.state.model_state,
             found,
             method,
             self.method_state,
             self._lift,
+            self._energies(found) if self._looks_back else None,
             apply=apply_function(self.state),
             settings=self._settings,
         )
@@ -242,8 +257,8 @@ class VMC(AbstractOptimizationDriver):
         """The optimizer's step along a direction; if anything of it is not finite, everything stays."""
         before = self.method_state
         proposed, self._proposed = before if self._proposed is None else self._proposed, None
-        after, ok = _move(
-            _Decided(dp, proposed), self.state.parameters, before, self._optimizer_state, self._optimizer
+        after, ok = take(
+            Decided(dp, proposed), self.state.parameters, before, self._optimizer_state, self._optimizer
         )
         self.state.parameters, self._optimizer_state, self.method_state = (
             after.params,
@@ -260,14 +275,7 @@ class VMC(AbstractOptimizationDriver):
 
     def _method(self) -> AbstractMethod:
         """The method of this step."""
-        method: Any = self.method
-        if not isinstance(method, AbstractMethod | type) and callable(method):
-            method = method(self.step_count)
-        if not isinstance(method, AbstractMethod):
-            raise TypeError(
-                "`method` must be a method such as sg.Spring(1e-3, 0.9), or a function from the step count "
-                f"to one; got {method!r}."
-            )
+        method = method_at(self.method, self.step_count)
         if self._kind not in (None, type(method)):
             raise ValueError(
                 f"`method` must give a {self._kind.__name__} at every step, as at the first; got a "
@@ -280,7 +288,7 @@ class VMC(AbstractOptimizationDriver):
         limit = self._settings.memory_limit
         if self.subselect is not None:
             samples = flat_samples(state)
-            chosen, weights = _subselect(
+            chosen, weights = subselect(
                 jax.random.fold_in(jax.random.key(self.seed), self.step_count),
                 state.parameters,
                 state.model_state,
@@ -289,6 +297,7 @@ class VMC(AbstractOptimizationDriver):
                 apply=apply_function(state),
                 settings=self._settings,
                 size=self.subselect,
+                relative=self._looks_back,
             )
             samples = samples[chosen]
             local = local_energies(with_samples(state, samples), self._ham, limit, self._chunk())
@@ -298,6 +307,11 @@ class VMC(AbstractOptimizationDriver):
         if isinstance(state, FullSumState):
             return found, found.stats(exact=True)
         return found, nk.stats.statistics(found.local.reshape(state.samples.shape[:-1]))
+
+    def _energies(self, found: Configurations) -> LocalEnergies:
+        """The local energies of these configurations at any parameters."""
+        chunk = self._chunk() or getattr(self.state, "chunk_size", None)
+        return local_energies_of(self.state, self._ham, found.samples, chunk)
 
     def _chunk(self) -> int | None:
         """The chunk size that the memory limit stands for, measured once."""
@@ -310,97 +324,6 @@ class VMC(AbstractOptimizationDriver):
         super()._log_additional_data(log_dict)
         log_dict |= self._method().report(self.method_state)
         log_dict["rejected_steps"] = self.rejected_steps
-
-
-def _first_state(method: AbstractMethod, params: Params) -> State:
-    """The method's state before the first step, once it is clear that the driver can run the method."""
-
-    def attempt(params: Params) -> Any:
-        # Any model will do, and nothing is computed: only what the method asks of a linearisation matters.
-        model = lambda p, x: x * sum(jnp.sum(leaf).real for leaf in jax.tree.leaves(p))  # noqa: E731
-        points = jnp.zeros(2, jnp.finfo(jnp.result_type(*jax.tree.leaves(params))).dtype)
-        lin = Linearisation(points, jacobian(model, params, points))
-        return method.propose(lin, method.init(params))
-
-    try:
-        jax.eval_shape(attempt, params)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "`method` must work on one linearisation without a trial step (`residual_at`), which a quantum "
-            f"state does not give: use sg.Spring or sg.SNG. {type(method).__name__} says: {error}"
-        ) from error
-    return method.init(params)
-
-
-def _shown(method: AbstractMethod) -> str:
-    """A method with the values of its hyperparameters."""
-    plain = jax.tree.map(lambda x: x.item() if eqx.is_array(x) and x.ndim == 0 else x, method)
-    return eqx.tree_pformat(plain, width=1000)
-
-
-@partial(jax.jit, static_argnames=("apply", "settings"))
-def _propose(
-    params: Params,
-    model_state: Any,
-    found: Configurations,
-    method: AbstractMethod,
-    method_state: State,
-    lift: Any,
-    *,
-    apply: Callable,
-    settings: Settings,
-) -> tuple[Params, State]:
-    """The method's direction and next state."""
-    log_psi = LogPsi(apply, dict(model_state), settings.mode == "real")
-    return method.propose(rows(log_psi, params, found, settings, lift), method_state)
-
-
-class _Decided(AbstractMethod):
-    """A direction in hand: NetKet computes it in one call, shows it to callbacks, applies it in another."""
-
-    found: Params
-    state: State
-
-    def init(self, params: Params) -> State:
-        """The state to come."""
-        del params
-        return self.state
-
-    def propose(self, lin: Any, state: State) -> tuple[Params, State]:
-        """What was decided."""
-        del lin, state
-        return self.found, self.state
-
-
-@partial(jax.jit, static_argnames="optimizer")
-def _move(
-    decided: _Decided,
-    params: Params,
-    method_state: State,
-    optimizer_state: State,
-    optimizer: optax.GradientTransformation,
-) -> tuple[Any, Bool[Array, ""]]:
-    """The one guarded step of the library."""
-    return move(decided, optimizer, None, params, method_state, optimizer_state)
-
-
-@partial(jax.jit, static_argnames=("apply", "settings", "size"))
-def _subselect(
-    key: PRNGKeyArray,
-    params: Params,
-    model_state: Any,
-    samples: Num[Array, "c sites"],
-    damping: Any,
-    *,
-    apply: Callable,
-    settings: Settings,
-    size: int,
-) -> Selection:
-    """The part of a pool to keep."""
-    log_psi = LogPsi(apply, dict(model_state), settings.mode == "real")
-    jac = log_psi_jacobian(log_psi, params, samples, settings)
-    K = jac.scale(1 / jnp.sqrt(samples.shape[0])).centre().gram()
-    return select(key, points_kernel(K, jac.outputs), size, damping)
 
 
 with contextlib.suppress(ImportError):  # where NetKet's manual says it is, though not public

@@ -1,13 +1,17 @@
 """Configurations, their weights and their local energies, within a bound on memory."""
 
 import copy
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import netket as nk
 from jaxtyping import Array, Float, Inexact, Num
 from netket.operator import DiscreteJaxOperator, DiscreteOperator, to_sparse_cached
+from netket.utils import HashablePartial
 from netket.vqs import (
     FullSumState,
     MCState,
@@ -17,6 +21,7 @@ from netket.vqs import (
 )
 
 from .._checks import real_array
+from .._contracts import Params
 
 
 class Configurations(NamedTuple):
@@ -37,9 +42,14 @@ class Configurations(NamedTuple):
         return nk.stats.Stats(**numbers)
 
 
+def is_state(vstate: Any) -> bool:
+    """Whether it is a pure state whose configurations are sampled or all summed over."""
+    return isinstance(vstate, MCState | FullSumState) and not isinstance(vstate, VariationalMixedState)
+
+
 def check_state(vstate: Any, hamiltonian: Any) -> None:
     """A pure state and a Hermitian operator on the same Hilbert space."""
-    if not isinstance(vstate, MCState | FullSumState) or isinstance(vstate, VariationalMixedState):
+    if not is_state(vstate):
         raise TypeError(
             f"`variational_state` must be a netket.vqs.MCState or FullSumState, got {type(vstate).__name__}."
         )
@@ -119,6 +129,60 @@ def local_energies(
 def _local(vstate: Any, hamiltonian: Any, chunk_size: int | None) -> Inexact[Array, " k"]:
     found = vstate.local_estimators(hamiltonian, chunk_size=chunk_size)
     return jnp.asarray(found.data).reshape(-1)
+
+
+class LocalEnergies(eqx.Module):
+    """θ ↦ E_loc on given configurations, also within a compiled step: NetKet's kernel and its arguments."""
+
+    kernel: Callable = eqx.field(static=True)
+    apply: Callable = eqx.field(static=True)
+    model_state: Any
+    samples: Num[Array, "k sites"]
+    arguments: Any
+
+    def __call__(self, params: Params) -> Inexact[Array, " k"]:
+        """The local energies at these parameters."""
+        variables = {"params": params, **self.model_state}
+        return self.kernel(self.apply, variables, self.samples, self.arguments).reshape(-1)
+
+
+def local_energies_of(
+    vstate: Any, hamiltonian: Any, samples: Num[Array, "k sites"], chunk_size: int | None
+) -> LocalEnergies:
+    """The local energies of some configurations of a state, as a function of its parameters."""
+    if isinstance(vstate, FullSumState):
+        kernel, arguments = _all_energies, _entries(hamiltonian)
+    else:
+        hamiltonian, few = _jax_form(hamiltonian), with_samples(vstate, samples)
+        choose: Any = get_local_kernel  # NetKet's annotations know one of its forms
+        kernel = choose(few, hamiltonian, chunk_size)
+        kernel = kernel if chunk_size is None else HashablePartial(kernel, chunk_size=chunk_size)
+        found: Any = get_local_kernel_arguments(few, hamiltonian)
+        arguments = found[1]
+    return LocalEnergies(kernel, apply_function(vstate), dict(vstate.model_state), samples, arguments)
+
+
+def _all_energies(apply: Any, variables: Any, samples: Any, entries: Any) -> Inexact[Array, " k"]:
+    """Σ_σ' H_σσ' ψ(σ')/ψ(σ) over all configurations."""
+    values, rows, columns = entries
+    log_psi = apply(variables, samples)
+    terms = values * jnp.exp(log_psi[columns] - log_psi[rows])
+    return jax.ops.segment_sum(terms, rows, num_segments=samples.shape[0])
+
+
+@lru_cache(maxsize=4)
+def _entries(hamiltonian: Any) -> tuple[Array, Array, Array]:
+    """The values, rows and columns of a Hamiltonian's entries."""
+    sparse = hamiltonian.to_sparse().tocoo()
+    return jnp.asarray(sparse.data), jnp.asarray(sparse.row), jnp.asarray(sparse.col)
+
+
+@lru_cache(maxsize=4)
+def _jax_form(hamiltonian: Any) -> Any:
+    """The same operator in NetKet's compiled form, where it has one: nothing is listed ahead then."""
+    if isinstance(hamiltonian, DiscreteJaxOperator) or not hasattr(hamiltonian, "to_jax_operator"):
+        return hamiltonian
+    return hamiltonian.to_jax_operator()
 
 
 def with_samples(vstate: Any, samples: Num[Array, "k sites"]) -> Any:

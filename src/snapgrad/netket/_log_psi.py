@@ -11,7 +11,14 @@ from jaxtyping import Array, Float, Inexact, Num
 from .._checks import one_of, real_scalar
 from .._contracts import AbstractJacobian, Linearisation, Params
 from ..operators import jacobian, realify
-from ._local import Configurations, apply_function, check_state, configurations
+from ._local import (
+    Configurations,
+    LocalEnergies,
+    apply_function,
+    check_state,
+    configurations,
+    local_energies_of,
+)
 
 Mode: TypeAlias = Literal["real", "complex"]
 
@@ -85,6 +92,21 @@ class LiftedJacobian(AbstractJacobian):
         return self.inner.dense()
 
 
+class ResidualAt(eqx.Module):
+    """The residual on the same configurations at params − step."""
+
+    energies: LocalEnergies
+    params: Params
+    root: Float[Array, " p"]
+    mode: Mode = eqx.field(static=True)
+
+    def __call__(self, step: Params) -> Float[Array, " k"]:
+        """2√w(E_loc − ⟨E⟩) there, under the same weights."""
+        local = self.energies(jax.tree.map(lambda p, s: p - s, self.params, step))
+        # Where ψ has underflowed, the weight is zero and the local energy anything.
+        return _residual(jnp.where(self.root > 0, local, 0), self.root, self.mode)
+
+
 def linearise(
     variational_state: Any,
     hamiltonian: Any,
@@ -130,23 +152,36 @@ def linearise(
     found = configurations(variational_state, hamiltonian, weights, settings.memory_limit)
     lift = real_scalar("lift", lift, low=0)
     log_psi = log_psi_of(variational_state, settings)
-    return rows(log_psi, variational_state.parameters, found, settings, lift)
+    energies = local_energies_of(
+        variational_state, hamiltonian, found.samples, getattr(variational_state, "chunk_size", None)
+    )
+    return rows(log_psi, variational_state.parameters, found, settings, lift, energies)
 
 
 def rows(
-    log_psi: LogPsi, params: Params, found: Configurations, settings: Settings, lift: Float[Array, ""]
+    log_psi: LogPsi,
+    params: Params,
+    found: Configurations,
+    settings: Settings,
+    lift: Float[Array, ""],
+    energies: LocalEnergies | None = None,
 ) -> Linearisation:
-    """The linearisation on given configurations; may be compiled."""
+    """The linearisation on given configurations; may be compiled. `energies` serve other parameters."""
     w = found.weights
     equal = jnp.full(found.local.shape, 1 / found.local.size, found.local.real.dtype)
     root = jnp.sqrt(equal if w is None else w)
-    mean = jnp.sum(root**2 * found.local)
-    residual = 2 * root * (found.local - mean)
     jac = log_psi_jacobian(log_psi, params, found.samples, settings)
     # With equal weights the two commute, and scaling first costs nothing.
     jac = jac.scale(root[0]).centre() if w is None else jac.centre(w).scale(root)
-    residual = residual.real if settings.mode == "real" else realify(residual)
-    return Linearisation(residual, LiftedJacobian(jac, root, lift))
+    after = None if energies is None else ResidualAt(energies, params, root, settings.mode)
+    residual = _residual(found.local, root, settings.mode)
+    return Linearisation(residual, LiftedJacobian(jac, root, lift), after, has_loss=False)
+
+
+def _residual(local: Inexact[Array, " p"], root: Float[Array, " p"], mode: Mode) -> Float[Array, " k"]:
+    """2√w(E_loc − ⟨E⟩), as many numbers as rows."""
+    residual = 2 * root * (local - jnp.sum(root**2 * local))
+    return residual.real if mode == "real" else realify(residual)
 
 
 def log_psi_jacobian(log_psi: LogPsi, params: Params, samples: Num[Array, "k sites"], settings: Settings):

@@ -1,7 +1,7 @@
-"""Ground states of spin chains: SPRING, SNG and NetKet's own stochastic reconfiguration side by side.
+"""Ground states of spin chains: the driver without settings, SPRING, SNG and NetKet's own SR side by side.
 
-NetKet supplies Hamiltonians, ansätze and samplers (`pip install 'snapgrad[netket]'`); the three methods share
-them, the seeds, the step size and the damping.
+NetKet supplies Hamiltonians, ansätze and samplers (`pip install 'snapgrad[netket]'`); the methods share them
+and the seeds, and all but the first, which sets nothing, the step size and the damping.
 """
 
 import contextlib
@@ -19,14 +19,16 @@ from scipy.sparse.linalg import eigsh
 
 from .. import training as training_room
 from .._checks import one_of, positive_int, real_scalar
-from ..report import BLUE, GREEN, ORANGE, Draw, render, standalone
+from ..report import BLUE, GREEN, ORANGE, PURPLE, Draw, render, standalone
 from ..reproduce import ResultsError, read_json, write_atomic, write_json, write_section
 
 Name: TypeAlias = Literal["tfim", "heisenberg", "j1j2"]
-Method: TypeAlias = Literal["spring", "sng", "sr"]
+Method: TypeAlias = Literal["default", "spring", "sng", "sr"]
 NAMES: tuple[Name, ...] = get_args(Name)
 METHODS: tuple[Method, ...] = get_args(Method)
-TITLES = {"spring": "SPRING", "sng": "SNG", "sr": "NetKet's SR"}
+SHOWN: tuple[Method, ...] = ("default", "spring", "sr")
+"""What is trained where nothing else is asked for; SNG takes the steps of SR."""
+TITLES = {"default": "without settings", "spring": "SPRING", "sng": "SNG", "sr": "NetKet's SR"}
 MOST_STATES = 200_000  # beyond this many configurations exact diagonalisation takes minutes
 SAVE_EVERY = 20.0
 """Seconds between two checkpoints."""
@@ -327,6 +329,8 @@ def _driver(method: Method, hamiltonian: Any, vstate: Any, training: Training) -
     from ..methods import SNG, Spring
     from ._driver import VMC
 
+    if method == "default":
+        return VMC(hamiltonian, vstate)
     first, last = training.damping
     damping = optax.exponential_decay(first, max(training.steps - 1, 1), last / first)
     if method != "sr":
@@ -345,7 +349,7 @@ def run(
     name: Name,
     training: Training | None = None,
     *,
-    methods: Sequence[Method] = METHODS,
+    methods: Sequence[Method] = SHOWN,
     out: Path | str = "results",
     resume: bool = False,
     console: Any,
@@ -356,7 +360,8 @@ def run(
 
     - `name`: `"tfim"`, `"heisenberg"` or `"j1j2"`.
     - `training`: default `DEFAULTS[name]`; change single fields with `dataclasses.replace`.
-    - `methods`: of `"spring"`, `"sng"` and `"sr"` (NetKet's `VMC_SR`).
+    - `methods`: of `"default"` (the driver without settings), `"spring"`, `"sng"` and `"sr"` (NetKet's
+      `VMC_SR`); these three take the settings of `training`.
     - `out`: the results folder; data, picture and a section for the page go to `out/quantum/<name>`.
     - `resume`: keep the methods that are stored there, go on with one that was interrupted, and train those
       that are missing. Without it a folder that holds results is refused, never overwritten.
@@ -440,7 +445,7 @@ def _store(folder: Path, outcomes: Sequence[Outcome]) -> None:
         title=f"Ground state: {name}, {training.size} sites",
         source="NetKet",
         caption="Error of the energy against iterations and against time, and the V-score: means over ten "
-        "iterations. All methods share the model, the seed, the step size and the damping.",
+        "iterations. All methods share model and seed; those with settings share step size and damping.",
         table=[_row(outcome) for outcome in outcomes],
         svgs=[render([panel], f"quantum-{name}-{index}") for index, panel in enumerate(panels)],
         links={"curves (SVG)": "energy.svg", "every iteration (JSON)": "runs.json"},
@@ -487,7 +492,7 @@ def summary(outcome: Outcome) -> str:
 
 def _panels(outcomes: Sequence[Outcome]) -> list[Draw]:
     """Energy against iteration and time, and the V-score; means over ten steps, to show the trend."""
-    looks = {"spring": (BLUE, "-"), "sng": (ORANGE, "--"), "sr": (GREEN, ":")}
+    looks = {"default": (PURPLE, "-"), "spring": (BLUE, "-"), "sng": (ORANGE, "--"), "sr": (GREEN, ":")}
     styles = {method: {"color": colour, "linestyle": line} for method, (colour, line) in looks.items()}
     exact, size = outcomes[0].exact, outcomes[0].training.size
 

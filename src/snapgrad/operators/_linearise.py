@@ -34,7 +34,7 @@ def linearise(residual_fn: Callable, params: Params, batch: Batch, **options: An
     ```
     """
     jac = jacobian(residual_fn, params, batch, **options)
-    return Linearisation(jac.values(), jac, jax.tree_util.Partial(_after, jac), jac.params)
+    return Linearisation(jac.values(), jac, jax.tree_util.Partial(_after, jac), params=jac.params)
 
 
 def _after(jac: StructuredJacobian, step: Params) -> Float[Array, " k"]:

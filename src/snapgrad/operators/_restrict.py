@@ -46,4 +46,4 @@ def _restrict(lin: Linearisation, keep: Any) -> Linearisation:
         trial = RestrictedTrial(trial, selection)
     if params is not None:
         params = selection.take(params)
-    return Linearisation(lin.residual, jac.restrict(keep), trial, params)
+    return Linearisation(lin.residual, jac.restrict(keep), trial, params=params, has_loss=lin.has_loss)

@@ -45,10 +45,9 @@ def test_it_trains_with_nothing_set():
     assert lengths.max() <= 0.08 * (1 + 1e-9) and lengths[-1] < 0.01
 
 
-@pytest.mark.parametrize("scale", [100.0, 0.01])
-def test_the_unit_of_energy_does_not_matter(scale):
+def test_the_unit_of_energy_does_not_matter():
     found = []
-    for factor in (1.0, scale):
+    for factor in (1.0, 100.0):
         vstate = sampled("phase")
         driver = sgn.VMC((factor * CHAIN).to_jax_operator(), vstate)
         for step in range(5):
@@ -61,8 +60,7 @@ def test_the_unit_of_energy_does_not_matter(scale):
 @pytest.mark.parametrize(
     ("make", "hamiltonian", "chunk"),
     [
-        (lambda: sampled("phase"), HAMILTONIAN, None),
-        (lambda: sampled("phase"), CHAIN, None),  # an operator that lists its connections on the host
+        (lambda: sampled("phase"), CHAIN.to_numba_operator(), None),  # it lists its connections on the host
         (lambda: sampled("phase"), HAMILTONIAN, 2),
         (lambda: summed("mixed"), HAMILTONIAN, None),
     ],

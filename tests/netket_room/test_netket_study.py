@@ -114,9 +114,10 @@ def test_an_interrupted_study_goes_on_to_the_same_numbers(whole, tmp_path, monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_ising_chain_of_ten_sites(seed):
+@pytest.mark.parametrize("method", ["default", "spring"])
+def test_the_ising_chain_of_ten_sites(seed, method):
     """λ = 1e-3, μ = 0.8, 256 samples, 200 steps: the exact energy within two standard errors, σ² ≤ 1e-3."""
-    outcome = quantum.train("tfim", "spring", dataclasses.replace(quantum.DEFAULTS["tfim"], seed=seed))
+    outcome = quantum.train("tfim", method, dataclasses.replace(quantum.DEFAULTS["tfim"], seed=seed))
     assert abs(outcome.energy - outcome.exact) < 2 * outcome.error
     assert outcome.variance < 1e-3
 

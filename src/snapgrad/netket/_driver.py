@@ -27,7 +27,6 @@ from ._local import (
     chunk_size_for,
     configurations,
     flat_samples,
-    is_state,
     local_energies,
     local_energies_of,
     with_samples,
@@ -134,7 +133,7 @@ class VMC(AbstractOptimizationDriver):
             raise TypeError(
                 f"VMC has no argument `{name}`: {_ELSEWHERE.get(name, 'see help(VMC) for those it has')}."
             )
-        if is_state(optimizer):  # VMC(hamiltonian, variational_state)
+        if isinstance(optimizer, nk.vqs.VariationalState):  # VMC(hamiltonian, variational_state)
             optimizer, variational_state = variational_state, optimizer
         check_state(variational_state, hamiltonian)
         if method is None:

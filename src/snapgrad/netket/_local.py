@@ -42,14 +42,9 @@ class Configurations(NamedTuple):
         return nk.stats.Stats(**numbers)
 
 
-def is_state(vstate: Any) -> bool:
-    """Whether it is a pure state whose configurations are sampled or all summed over."""
-    return isinstance(vstate, MCState | FullSumState) and not isinstance(vstate, VariationalMixedState)
-
-
 def check_state(vstate: Any, hamiltonian: Any) -> None:
     """A pure state and a Hermitian operator on the same Hilbert space."""
-    if not is_state(vstate):
+    if not isinstance(vstate, MCState | FullSumState) or isinstance(vstate, VariationalMixedState):
         raise TypeError(
             f"`variational_state` must be a netket.vqs.MCState or FullSumState, got {type(vstate).__name__}."
         )

@@ -74,9 +74,8 @@ class LevenbergMarquardt(AbstractMethod):
         before, unravel = ravel_pytree(state.scale)
         columns = jnp.sum(J**2, axis=0).astype(before.dtype)
         scale = jnp.maximum(before, columns)
-        scale = scale * jnp.max(
-            _over(columns, scale)
-        )  # so that a column that is as large as ever has length 1
+        # Of present size: if all columns have shrunk, so does the least damping that is felt.
+        scale = scale * jnp.max(_over(columns, scale))
         # A column of zeros is a parameter without effect: any scale will do.
         root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
         A = J / root[None]

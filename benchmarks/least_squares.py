@@ -1,6 +1,6 @@
 """Small nonlinear least squares without settings, beside SciPy's `least_squares` in the same run.
 
-    .venv/bin/python benchmarks/least_squares.py | grep -v DLASCL > benchmarks/results/least_squares.md
+    .venv/bin/python benchmarks/least_squares.py | grep -v 'On entry' > benchmarks/results/least_squares.md
 
 Two tables. The problems of Moré, Garbow and Hillstrom, from their standard starts and from ten times these:
 solved are those that end at a minimum that the collection lists. Curve fits to noisy data from random poor
@@ -110,7 +110,7 @@ def collection():
             print("|", " | ".join(cells), "|", flush=True)
     cells = [f"{count} of {2 * len(PROBLEMS)}" for count in solved.values()]
     print(
-        f"| **solved** | | | {cells[0]}, median {np.median(counts):g} steps |",
+        f"| **solved** | | | {cells[0]}, median {np.median(counts):g} steps",
         *cells[1:],
         sep=" | ",
         end=" |\n",

@@ -87,8 +87,8 @@ def test_what_the_data_do_not_determine():
     assert np.all(np.isinf(few.matrix))
 
 
-def test_models_complex_parameters_and_float32(fitted):
-    """Leaves that are not trained have no error; a complex one has an error in each part."""
+def test_complex_parameters_and_float32(fitted):
+    """A complex parameter has an error in each part."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         z = sg.covariance(

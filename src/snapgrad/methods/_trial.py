@@ -118,7 +118,7 @@ def attempt(
     actual = dot(r - new, r + new)
     predicted = dot(image, 2 * r - image)
     hidden = noise * (jnp.sqrt(loss) + noise)  # what rounding does to the loss
-    blind, falling = predicted <= hidden, predicted <= FALLING * state.predicted
+    blind, falling = (predicted <= hidden) & (hidden > 0), predicted <= FALLING * state.predicted
     # A NaN after the step is a refusal; one before it is left to the guard of the contract.
     taken = (actual > jnp.where(blind & falling, -hidden, 0)) | ~jnp.isfinite(loss)
     gain = jnp.where(blind & taken, 1, actual / jnp.where(predicted > 0, predicted, 1))

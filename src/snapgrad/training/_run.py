@@ -134,8 +134,9 @@ def advance(setup: Setup, state: TrainState, count: Int[Array, ""]) -> tuple[Tra
         return (now.step < state.step + count) & ~converged
 
     def step(carry: tuple[TrainState, Bool[Array, ""]]) -> tuple[TrainState, Bool[Array, ""]]:
-        now = setup.step(carry[0])
-        return now, setup.converged(now)
+        before, _ = carry
+        now = setup.step(before)
+        return now, setup.converged(now) & (now.rejected == before.rejected)
 
     return jax.lax.while_loop(unfinished, step, (state, jnp.zeros((), bool)))
 

@@ -60,6 +60,8 @@ class Linearisation(eqx.Module):
     - `residual_at`: a trial step: `residual_at(step)` is r_S on the same batch at params − step. Methods that
       choose their own step (`sg.Auto`) need it; others ignore it. A pytree such as `jax.tree_util.Partial`
       may cross a `jit`. `sg.linearise` and the problems of this library provide it.
+    - `loss_at`: where the loss of the batch is not ½‖r_S‖², and so J_S need not be ∂r_S/∂θ: `loss_at(step)` is
+      that loss at params − step, up to a constant.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
@@ -72,12 +74,14 @@ class Linearisation(eqx.Module):
     residual: Float[Array, " k"]
     jacobian: AbstractJacobian
     residual_at: Callable[[Params], Array] | None
+    loss_at: Callable[[Params], Scalar] | None
 
     def __init__(
         self,
         residual: Any,
         jacobian: AbstractJacobian,
         residual_at: Callable[[Params], Array] | None = None,
+        loss_at: Callable[[Params], Scalar] | None = None,
     ):
         if not isinstance(jacobian, AbstractJacobian):
             raise TypeError(
@@ -92,13 +96,13 @@ class Linearisation(eqx.Module):
                 f"`residual` must have one entry per row of `jacobian`, shape {jacobian.shape[:1]}; "
                 f"got shape {residual.shape}."
             )
-        if residual_at is not None and not callable(residual_at):
-            raise TypeError(
-                f"`residual_at` must be a function of a step, or None; got {type(residual_at).__name__}."
-            )
+        for name, trial in (("residual_at", residual_at), ("loss_at", loss_at)):
+            if trial is not None and not callable(trial):
+                raise TypeError(f"`{name}` must be a function of a step, or None; got {type(trial).__name__}.")
         self.residual = residual
         self.jacobian = jacobian
         self.residual_at = residual_at
+        self.loss_at = loss_at
 
 
 class Pair(NamedTuple):

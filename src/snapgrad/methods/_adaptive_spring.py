@@ -11,22 +11,24 @@ from jaxtyping import Array, Float, Scalar
 from .._checks import real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params, tree_where
 from ..linalg import CG
+from ._curvature import FIRST_PROBE, Curvature, no_curvature
 from ._matrix_free import CGState, any_solver, cg_after, cg_report, cg_state
 from ._pace import Pace, first_pace
 from ._policy import quickest
 from ._system import linear_system
-from ._trial import TrialState, attempt, dot, real_dtype, residual_at, trial_state
+from ._trial import PROBE, TrialState, attempt, dot, real_dtype, residual_at, trial_state
 
 START = 1e-2
 """The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide."""
 
 
 class AdaptiveSpringState(eqx.Module):
-    """The increment φ, the state of the trials, the pace, ‖r‖ at the first step, and what solves took."""
+    """φ, the state of the trials, pace and curvature, ‖r‖ at the first step, and what solves took."""
 
     increment: Params
     trial: TrialState
     pace: Pace
+    curvature: Curvature
     first: Float[Array, ""]
     cg: CGState | tuple[()]
 
@@ -71,6 +73,7 @@ class AdaptiveSpring(AbstractMethod):
             increment=increment,
             trial=trial_state(params, self.damping),
             pace=first_pace(dtype),
+            curvature=no_curvature(dtype),
             first=jnp.zeros((), dtype),
             cg=cg_state(self.solver, params),
         )
@@ -88,18 +91,26 @@ class AdaptiveSpring(AbstractMethod):
         damping = jnp.maximum(state.trial.damping, falling)
         system = linear_system(jac, damping, self.solver, r.dtype)
         time = (state.trial.step + 1).astype(size.dtype)
-        pace = state.pace.update(time, size, system.explained, most=max(1.0, 2 * n / k))
+        curvature = state.curvature
+        pace = state.pace.update(time, size, system.explained, curvature.agreement, (k, n))
 
         mu, eta = pace.momentum.astype(r.dtype), pace.step_size
         new = system.pinv(r - mu * jac.mv(phi))
         phi = jax.tree.map(lambda old, add: mu.astype(old.dtype) * old + add, phi, new)
+        image = jac.mv(phi)
+        if lin.loss_at is not None:
+            part = jnp.where(curvature.square > 0, PROBE * eta / curvature.norm, FIRST_PROBE).astype(r.dtype)
+            probe = after(jax.tree.map(lambda x: part.astype(x.dtype) * x, phi))
+            curvature = curvature.update(time, (r - probe) / part, image)
+            eta = eta / jnp.where(curvature.square > 0, curvature.norm, 1)
         step = jax.tree.map(lambda x: eta.astype(x.dtype) * x, phi)
         trial = replace(state.trial, damping=system.damping)
-        found = attempt(lin, trial, step, jac.mv(step), system.pinv, after, self.bend)
+        norm = 1.0 if lin.loss_at is None else curvature.norm
+        found = attempt(lin, trial, step, eta.astype(r.dtype) * image, system.pinv, after, self.bend, norm)
         halved = jax.tree.map(lambda x: x / 2, state.increment)  # after a refusal
         phi = tree_where(found.taken, phi, halved)
         cg = cg_after(state.cg, system.solves, self.solver)
-        return found.step, AdaptiveSpringState(phi, found.state, pace, first, cg)
+        return found.step, AdaptiveSpringState(phi, found.state, pace, curvature, first, cg)
 
     def report(self, state: AdaptiveSpringState) -> dict[str, Scalar]:
         """`damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`; and those of `sg.CG`."""

@@ -16,6 +16,10 @@ RAISE = 16
 """Without progress log β grows by this over the number of steps."""
 NEARLY = 0.99
 """A β above this fraction of its bound counts as being there."""
+FLATNESS = 3
+"""The power of those odds: ρ = k/n holds for a flat spectrum only."""
+MOST_BETA = 2.0
+"""β is at most this times n/k, and a quarter less for least squares; rows in random directions have n/k."""
 
 
 class Trend(eqx.Module):
@@ -36,9 +40,11 @@ class Trend(eqx.Module):
 class Pace(eqx.Module):
     """η = (ρ + 1/β)/(1 + ρ) and μ = (1 − ρ)/(1 + ρ) at the observed rate ρ; η decays on the noise floor.
 
-    β comes from the fraction of a row that the other rows of its batch explain. For rows in random directions
-    that fraction is k/n, and β = 2n/k. Where few directions matter it is near one, and β can be far less,
-    which is faster; how much less the rows alone do not say, so β is raised while nothing improves.
+    Both β and a lower bound of ρ come from the fraction of a row that the other rows of its batch explain. For
+    rows in random directions that is k/n: ρ is at least k/n, however slow the progress, and β is at its most.
+    Where few directions matter it is near one, and β can be far less, which is faster; how much less the rows
+    alone do not say, so β is raised while nothing improves. All this is for least squares: the less the
+    Hessian of the loss is like the identity (`agreement` < 1), the larger is β.
     """
 
     step_size: Float[Array, ""]  # η
@@ -54,20 +60,26 @@ class Pace(eqx.Module):
         time: Float[Array, ""],
         size: Float[Array, ""],
         fraction: Float[Array, ""],
-        most: float,
+        agreement: float | Float[Array, ""],
+        shape: tuple[int, int],
     ) -> "Pace":
-        """The pace of step number `time`, with ‖r‖ = `size`, rows explained to `fraction`, and β ≤ `most`."""
+        """The pace of step number `time`, with ‖r‖ = `size` and rows explained to `fraction`."""
+        k, n = shape
         dtype = self.explained.dtype
         tiny = jnp.finfo(dtype).tiny
         trend, slope = self.trend.update(time, 2 * jnp.log(jnp.maximum(size, tiny)))
         noisy = (time > PATIENCE) & (slope * time < 1)
         climb = self.climb + jnp.where(noisy, 0, 1)
-        rho = jnp.clip(jnp.maximum(2 / (climb + 2), slope), 0, 1)
-
         change = jnp.clip(fraction, 0, 1).astype(dtype) - self.explained
         change = jnp.where(jnp.isfinite(fraction), change, 0)
         explained = self.explained + jnp.minimum(1, MEMORY / (time + MEMORY - 1)) * change
-        least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, most)
+        # The odds of being explained, of random directions over those seen: 1 if the spectrum of J is flat.
+        flat = (k - 1) * (1 - explained) / jnp.maximum((n - k + 1) * explained, tiny)
+        rho = jnp.maximum(jnp.maximum(2 / (climb + 2), slope), k / n * jnp.minimum(1, flat) ** FLATNESS)
+        rho = jnp.clip(rho, 0, 1)
+
+        most = jnp.maximum(1, MOST_BETA * (1 - agreement / 4) * n / k)
+        least = jnp.clip(LEAST_BETA / jnp.maximum(explained * agreement, tiny), 1, most)
         log_raise = jnp.minimum(self.log_raise + jnp.where(noisy, RAISE / time, 0), jnp.log(most / least))
         beta = least * jnp.exp(log_raise)
         # No progress although β is what it is at most: the noise floor.

@@ -81,16 +81,17 @@ def attempt(
     solve: Callable[[Float[Array, " k"]], Params],
     after: Callable[[Params], Array],
     bend: bool,
+    curvature: float | Float[Array, ""] = 1.0,
 ) -> Trial:
     """Bend a step, and take it if it lowers the loss on the batch; the damping follows Nielsen's rule.
 
-    `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step.
+    `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step. The loss is
+    modelled as a quadratic of the given curvature in function space. Only where it is ½‖r‖² is a step bent.
     """
     r = lin.residual
-    bent = bent_step(r, step, image, solve, after) if bend else step
-    new = after(bent)
-    actual = dot(r, r) - dot(new, new)
-    predicted = dot(r, r) - dot(r - image, r - image)
+    bent = bent_step(r, step, image, solve, after) if bend and lin.loss_at is None else step
+    actual = decrease(lin, bent, image, after(bent))
+    predicted = dot(r, image) + dot(r - curvature * image, image)
     gain = actual / jnp.where(predicted > 0, predicted, 1)
     # A NaN after the step is a refusal; one before it is left to the guard of the contract.
     taken = (actual > 0) | ~jnp.isfinite(dot(r, r))
@@ -107,6 +108,20 @@ def attempt(
         refused=state.refused + jnp.where(taken, 0, 1),
     )
     return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state)
+
+
+def decrease(
+    lin: Linearisation, step: Params, image: Float[Array, " k"], new: Float[Array, " k"]
+) -> Float[Array, ""]:
+    """Twice what the batch's loss falls by, from its residual after the step; −∞ where that is not finite."""
+    r = lin.residual
+    if lin.loss_at is None:
+        return dot(r, r) - dot(new, new)
+    before, after = lin.loss_at(jax.tree.map(jnp.zeros_like, step)), lin.loss_at(step)
+    # A change that rounding of the loss would hide is known from the gradient, along the step.
+    seen = jnp.abs(before - after) > jnp.sqrt(jnp.finfo(before.dtype).eps) * jnp.abs(before)
+    change = jnp.where(seen, 2 * (before - after), dot(r + new, image))
+    return jnp.where(jnp.isfinite(after), change, -jnp.inf)
 
 
 def bent_step(

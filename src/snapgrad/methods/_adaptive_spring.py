@@ -21,6 +21,9 @@ from ._trial import PROBE, TrialState, attempt, dot, real_dtype, residual_at, tr
 START = 1e-2
 """The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide."""
 
+COUPLED = 3e-2
+"""The same where the loss is not ½‖r‖²."""
+
 
 class AdaptiveSpringState(eqx.Module):
     """φ, the state of the trials, pace and curvature, ‖r‖ at the first step, and what solves took."""
@@ -29,6 +32,7 @@ class AdaptiveSpringState(eqx.Module):
     trial: TrialState
     pace: Pace
     curvature: Curvature
+    moved: Float[Array, ""]  # the multiple of φ by which the parameters moved last
     first: Float[Array, ""]
     cg: CGState | tuple[()]
 
@@ -74,6 +78,7 @@ class AdaptiveSpring(AbstractMethod):
             trial=trial_state(params, self.damping),
             pace=first_pace(dtype),
             curvature=no_curvature(dtype),
+            moved=jnp.zeros((), dtype),
             first=jnp.zeros((), dtype),
             cg=cg_state(self.solver, params),
         )
@@ -87,15 +92,21 @@ class AdaptiveSpring(AbstractMethod):
         k, n = jac.shape
         size = jnp.sqrt(dot(r, r)).astype(state.first.dtype)
         first = jnp.where(state.trial.step == 0, size, state.first)
-        falling = START * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
+        start = START if lin.loss_at is None else COUPLED
+        falling = start * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
         damping = jnp.maximum(state.trial.damping, falling)
         system = linear_system(jac, damping, self.solver, r.dtype)
         time = (state.trial.step + 1).astype(size.dtype)
-        curvature = state.curvature
-        pace = state.pace.update(time, size, system.explained, curvature.agreement, (k, n))
+        curvature, v = state.curvature, jac.mv(phi)
+        # Before the last step the residual was about r + ηHv.
+        moved = state.moved.astype(r.dtype)
+        vr, vv, rr = dot(v, r), dot(v, v), dot(r, r)
+        old = rr + 2 * moved * curvature.along * vr + moved**2 * curvature.square * vv
+        seen = (vr + moved * curvature.along * vv) / old, vv / old
+        pace = state.pace.update(time, size, system.explained, seen, curvature.agreement, (k, n))
 
         mu, eta = pace.momentum.astype(r.dtype), pace.step_size
-        new = system.pinv(r - mu * jac.mv(phi))
+        new = system.pinv(r - mu * v)
         phi = jax.tree.map(lambda old, add: mu.astype(old.dtype) * old + add, phi, new)
         image = jac.mv(phi)
         if lin.loss_at is not None:
@@ -110,7 +121,8 @@ class AdaptiveSpring(AbstractMethod):
         halved = jax.tree.map(lambda x: x / 2, state.increment)  # after a refusal
         phi = tree_where(found.taken, phi, halved)
         cg = cg_after(state.cg, system.solves, self.solver)
-        return found.step, AdaptiveSpringState(phi, found.state, pace, curvature, first, cg)
+        moved = jnp.where(found.taken, eta, 0)
+        return found.step, AdaptiveSpringState(phi, found.state, pace, curvature, moved, first, cg)
 
     def report(self, state: AdaptiveSpringState) -> dict[str, Scalar]:
         """`damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`; and those of `sg.CG`."""

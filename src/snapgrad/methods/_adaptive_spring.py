@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Scalar
 from .._checks import real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params, tree_where
 from ..linalg import CG
-from ._curvature import FIRST_PROBE, Curvature, no_curvature
+from ._curvature import FIRST_PROBE, Curvature, identity, no_curvature
 from ._matrix_free import CGState, any_solver, cg_after, cg_report, cg_state
 from ._pace import Pace, first_pace
 from ._policy import quickest
@@ -97,7 +97,8 @@ class AdaptiveSpring(AbstractMethod):
         damping = jnp.maximum(state.trial.damping, falling)
         system = linear_system(jac, damping, self.solver, r.dtype)
         time = (state.trial.step + 1).astype(size.dtype)
-        curvature, v = state.curvature, jac.mv(phi)
+        coupled, v = lin.loss_at is not None, jac.mv(phi)
+        curvature = state.curvature if coupled else identity(size.dtype)
         # Before the last step the residual was about r + ηHv.
         moved = state.moved.astype(r.dtype)
         vr, vv, rr = dot(v, r), dot(v, v), dot(r, r)
@@ -109,15 +110,15 @@ class AdaptiveSpring(AbstractMethod):
         new = system.pinv(r - mu * v)
         phi = jax.tree.map(lambda old, add: mu.astype(old.dtype) * old + add, phi, new)
         image = jac.mv(phi)
-        if lin.loss_at is not None:
+        if coupled:
             part = jnp.where(curvature.square > 0, PROBE * eta / curvature.norm, FIRST_PROBE).astype(r.dtype)
             probe = after(jax.tree.map(lambda x: part.astype(x.dtype) * x, phi))
             curvature = curvature.update(time, (r - probe) / part, image)
             eta = eta / jnp.where(curvature.square > 0, curvature.norm, 1)
         step = jax.tree.map(lambda x: eta.astype(x.dtype) * x, phi)
         trial = replace(state.trial, damping=system.damping)
-        norm = 1.0 if lin.loss_at is None else curvature.norm
-        found = attempt(lin, trial, step, eta.astype(r.dtype) * image, system.pinv, after, self.bend, norm)
+        image, norm = eta.astype(r.dtype) * image, curvature.norm.astype(r.dtype)
+        found = attempt(lin, trial, step, image, system.pinv, after, self.bend, norm)
         halved = jax.tree.map(lambda x: x / 2, state.increment)  # after a refusal
         phi = tree_where(found.taken, phi, halved)
         cg = cg_after(state.cg, system.solves, self.solver)

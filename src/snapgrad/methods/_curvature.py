@@ -15,7 +15,7 @@ MOST_JUMP = 16
 
 
 class Curvature(eqx.Module):
-    """Secants h = ‖Δr‖/‖Δv‖ on the batch; for least squares, where H = I, all of it is one, and known."""
+    """Secants h = ‖Δr‖/‖Δv‖ on the batch; all of them are one for least squares, where H = I."""
 
     square: Float[Array, ""]  # mean of h²; 0 before the first
     along: Float[Array, ""]  # mean of Δv·Δr/‖Δv‖²
@@ -54,3 +54,9 @@ def no_curvature(dtype: jnp.dtype) -> Curvature:
     """Nothing known yet."""
     zero = jnp.zeros((), dtype)
     return Curvature(zero, zero, zero)
+
+
+def identity(dtype: jnp.dtype) -> Curvature:
+    """That of least squares, H = I."""
+    one = jnp.ones((), dtype)
+    return Curvature(one, one, one)

@@ -112,12 +112,7 @@ def test_second_step_keeps_momentum():
     spring = sg.Spring(damping=lam, momentum=after.pace.momentum)
     expected, _ = take(spring, lin, sg.methods.SpringState(before.increment))
     np.testing.assert_allclose(after.increment, expected, rtol=1e-10)
-    # The rows are the same again, of which φ foresees nearly all: ρ is more than the 2/4 of a second step.
-    v, r, eta = np.asarray(WIDE) @ before.increment, np.asarray(WIDE_R), float(before.moved)
-    old = r + eta * v
-    rho = (0.8 * (v @ old) ** 2 / (v @ v) / (old @ old)) ** 1.5  # at the first step it foresaw nothing
-    assert 0.5 < rho < 1
-    np.testing.assert_allclose(after.pace.momentum, (1 - rho) / (1 + rho), rtol=1e-12)
+    np.testing.assert_allclose(after.pace.momentum, (1 - 2 / 4) / (1 + 2 / 4), rtol=1e-12)
 
 
 @pytest.mark.parametrize("rows", [9, 3])
@@ -211,15 +206,15 @@ def test_beta_follows_what_rows_say_of_each_other():
     """1½ n/k for rows in random directions, less for smooth ones, and raised while nothing improves."""
     method = sg.AdaptiveSpring()
 
-    def beta(J, r, steps=1, change=True):
+    def beta(J, r, steps=1):
         @jax.jit
         def advance(state, r):
             lin = sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step)
             return method.direction(lin, state)[1]
 
         state = method.init(jnp.zeros(J.shape[1]))
-        for index in range(steps):
-            state = advance(state, r if index % 2 or not change else -r)
+        for _ in range(steps):
+            state = advance(state, r)
         pace = state.pace
         rho = (1 - pace.momentum) / (1 + pace.momentum)
         return 1 / (pace.step_size * jnp.exp(-pace.log_decay) * (1 + rho) - rho), pace
@@ -234,16 +229,12 @@ def test_beta_follows_what_rows_say_of_each_other():
     value, pace = beta(smooth, jnp.sin(3 * x))
     assert 0.95 < pace.explained <= 1
     np.testing.assert_allclose(value, 4 / pace.explained, rtol=1e-9)
-    # A residual that never shrinks and is never foreseen: β goes to its most, and only then does η decay.
+    # A residual that never changes: β goes to its most, and only then does the step size decay.
     value, pace = beta(smooth, jnp.sin(3 * x), steps=53)
     assert 4 < value < 1.5 * n / k and pace.log_decay == 0
     value, pace = beta(smooth, jnp.sin(3 * x), steps=70)
     np.testing.assert_allclose(value, 1.5 * n / k, rtol=1e-9)
     assert pace.log_decay < 0
-    # One that is foreseen says that steps are too short.
-    value, pace = beta(smooth, jnp.sin(3 * x), steps=70, change=False)
-    assert pace.foresight.part > 0.9 and pace.log_raise == 0
-
 
 def network(params, x):
     """A small network as a residual: a structured Jacobian, with a trial step, from `sg.linearise`."""

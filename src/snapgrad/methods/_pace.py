@@ -12,8 +12,8 @@ PATIENCE = 50
 """Steps before a lack of progress is taken for noise."""
 LEAST_BETA = 4
 """β starts at this over the fraction of a row that others explain: twice what random directions need."""
-RAISE = 16
-"""Without progress log β grows by this over the number of steps."""
+RAISE, LOWER = 16, 4
+"""Without progress log β grows by the first over the number of steps; where steps are too short it falls."""
 NEARLY = 0.99
 """A β above this fraction of its bound counts as being there."""
 FORESIGHT = 1.5
@@ -105,13 +105,13 @@ class Pace(eqx.Module):
         flat = (k - 1) * (1 - explained) / jnp.maximum((n - k + 1) * explained, tiny)
         rho = jnp.maximum(jnp.maximum(2 / (climb + 2), slope), k / n * jnp.minimum(1, flat) ** FLATNESS)
         foresight = self.foresight.update(time, *seen)
-        rho = jnp.clip(jnp.maximum(rho, foresight.part**FORESIGHT), 0, 1)
+        part = (1 - agreement) * foresight.part  # for least squares the closed forms know better
+        rho = jnp.clip(jnp.maximum(rho, part**FORESIGHT), 0, 1)
 
         most = jnp.maximum(1, MOST_BETA * (1 - agreement / 4) * n / k)
         least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, most)
         # Nothing improves: steps are too long, unless φ foresees new batches, for then they are too short.
-        short = foresight.part > SHORT
-        change = jnp.where(short, -4, jnp.where(noisy, RAISE, 0)) / time
+        change = jnp.where(part > SHORT, -LOWER, jnp.where(noisy, RAISE, 0)) / time
         log_raise = jnp.clip(self.log_raise + change, 0, jnp.log(most / least))
         beta = least * jnp.exp(log_raise)
         # No progress although β is what it is at most: the noise floor.

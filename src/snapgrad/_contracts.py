@@ -98,7 +98,9 @@ class Linearisation(eqx.Module):
             )
         for name, trial in (("residual_at", residual_at), ("loss_at", loss_at)):
             if trial is not None and not callable(trial):
-                raise TypeError(f"`{name}` must be a function of a step, or None; got {type(trial).__name__}.")
+                raise TypeError(
+                    f"`{name}` must be a function of a step, or None; got {type(trial).__name__}."
+                )
         self.residual = residual
         self.jacobian = jacobian
         self.residual_at = residual_at

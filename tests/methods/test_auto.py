@@ -236,6 +236,7 @@ def test_beta_follows_what_rows_say_of_each_other():
     np.testing.assert_allclose(value, 1.5 * n / k, rtol=1e-9)
     assert pace.log_decay < 0
 
+
 def network(params, x):
     """A small network as a residual: a structured Jacobian, with a trial step, from `sg.linearise`."""
     return jnp.tanh(x @ params["W"]) @ params["v"] - jnp.sin(x[0])

@@ -83,7 +83,9 @@ class LeastQuadratics(AbstractProblem):
         residual = rows @ params - self.rhs[batch]
         after = jax.tree_util.Partial(_residual_after, rows, residual)
         jac = DenseJacobian(self.jacobian[batch])
-        return Linearisation(residual, jac, after, None if self.hessian is None else Work(residual, jac, after))
+        return Linearisation(
+            residual, jac, after, None if self.hessian is None else Work(residual, jac, after)
+        )
 
     def metrics(self, params: Float[Array, " n"]) -> dict[str, Scalar]:
         """`relative_error`: ‖θ − θ*‖/‖θ*‖."""

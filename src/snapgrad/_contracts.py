@@ -60,8 +60,8 @@ class Linearisation(eqx.Module):
     - `residual_at`: a trial step: `residual_at(step)` is r_S on the same batch at params − step. Methods that
       choose their own step (`sg.Auto`) need it; others ignore it. A pytree such as `jax.tree_util.Partial`
       may cross a `jit`. `sg.linearise` and the problems of this library provide it.
-    - `loss_at`: where the loss of the batch is not ½‖r_S‖², and so J_S need not be ∂r_S/∂θ: `loss_at(step)` is
-      that loss at params − step, up to a constant.
+    - `loss_at`: where the loss of the batch is not ½‖r_S‖², and so J_S need not be ∂r_S/∂θ: `loss_at(step)`
+      is that loss at params − step, up to a constant.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))

@@ -18,11 +18,9 @@ from ._policy import quickest
 from ._system import linear_system
 from ._trial import PROBE, TrialState, attempt, dot, real_dtype, residual_at, trial_state
 
-START = 1e-2
-"""The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide."""
-
-COUPLED = 3e-2
-"""The same where the loss is not ½‖r‖²."""
+START, START_COUPLED = 1e-2, 3e-2
+"""The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide.
+The second is for other losses than ½‖r‖²: small directions of J then carry what other rows add to r."""
 
 
 class AdaptiveSpringState(eqx.Module):
@@ -42,9 +40,10 @@ class AdaptiveSpring(AbstractMethod):
 
     The damping falls with the residual, and rises where a step does less than predicted. Step size and
     momentum follow from the observed rate (η = (ρ + 1/β)/(1 + ρ), μ = (1 − ρ)/(1 + ρ)), and the step size
-    decays on the noise floor. A step that would raise the batch's loss is refused. It returns the whole step:
-    use it with a unit learning rate. It needs `residual_at` in the linearisation; a step costs three
-    residuals and one factorisation.
+    decays on the noise floor. Where the loss is not ½‖r‖² (`loss_at`), steps are divided by the norm of its
+    Hessian, which secants on the batches give. A step that would raise the batch's loss is refused. It
+    returns the whole step: use it with a unit learning rate. It needs `residual_at` in the linearisation; a
+    step costs three residuals and one factorisation.
 
     **Arguments:**
 
@@ -92,7 +91,7 @@ class AdaptiveSpring(AbstractMethod):
         k, n = jac.shape
         size = jnp.sqrt(dot(r, r)).astype(state.first.dtype)
         first = jnp.where(state.trial.step == 0, size, state.first)
-        start = START if lin.loss_at is None else COUPLED
+        start = START if lin.loss_at is None else START_COUPLED
         falling = start * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
         damping = jnp.maximum(state.trial.damping, falling)
         system = linear_system(jac, damping, self.solver, r.dtype)

@@ -17,7 +17,7 @@ RAISE, LOWER = 16, 4
 NEARLY = 0.99
 """A β above this fraction of its bound counts as being there."""
 FORESIGHT = 1.5
-"""ρ is at least the part of a new batch that φ foresees to this power: more memory would not teach it more."""
+"""ρ is at least the part of a new batch that φ foresees, to this power: more memory would not add to it."""
 SHORT = 0.1
 """Steps are too short if φ foresees more than this part of a new batch."""
 FLATNESS = 3
@@ -66,8 +66,8 @@ class Foresight(eqx.Module):
 class Pace(eqx.Module):
     """η = (ρ + 1/β)/(1 + ρ) and μ = (1 − ρ)/(1 + ρ) at the observed rate ρ; η decays on the noise floor.
 
-    Both β and a lower bound of ρ come from the fraction of a row that the other rows of its batch explain. For
-    rows in random directions that is k/n: ρ is at least k/n, however slow the progress, and β is at its most.
+    Both β and a lower bound of ρ come from the fraction of a row that the other rows of its batch explain.
+    For rows in random directions that is k/n: ρ is then at least k/n, and β at its most.
     Where few directions matter it is near one, and β can be far less, which is faster; how much less the rows
     alone do not say, so β is raised while nothing improves. All this is for least squares: the less the
     Hessian of the loss is like the identity (`agreement` < 1), the larger is β.

@@ -85,8 +85,8 @@ def attempt(
 ) -> Trial:
     """Bend a step, and take it if it lowers the loss on the batch; the damping follows Nielsen's rule.
 
-    `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step. The loss is
-    modelled as a quadratic of the given curvature in function space. Only where it is ½‖r‖² is a step bent.
+    `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step. The loss
+    is modelled as a quadratic of the given curvature in function space. Only for ½‖r‖² a step is bent.
     """
     r = lin.residual
     bent = bent_step(r, step, image, solve, after) if bend and lin.loss_at is None else step

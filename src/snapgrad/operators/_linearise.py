@@ -35,8 +35,8 @@ def linearise(
       already.
     - `options`: those of `sg.jacobian`.
 
-    **Returns:** a `sg.Linearisation`, which any method takes, self-tuning ones too. `TypeError` if the loss is
-    not one real number.
+    **Returns:** a `sg.Linearisation`, which any method takes, self-tuning ones too. `TypeError` if the loss
+    is not one real number.
 
     ```python
     x = jnp.linspace(0, 1, 20)
@@ -129,7 +129,7 @@ def _scaled(
 def _roots(
     hessians: Float[Array, "points c c"], gradients: Float[Array, "points c"]
 ) -> tuple[Float[Array, "points c c"], Float[Array, "points c c"]]:
-    """R with RRᵀ the absolute value of each Hessian, raised where a loss is flat but not at its least; R⁻¹."""
+    """R with RRᵀ the absolute value of each Hessian, raised where a loss is steep but straight; and R⁻¹."""
     values, vectors = jnp.linalg.eigh(hessians) if hessians.shape[-1] > 1 else (hessians[..., 0], hessians**0)
     values, squares = jnp.abs(values), jnp.sum(gradients**2, axis=-1)
     mean = jnp.mean(values)

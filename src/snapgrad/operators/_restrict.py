@@ -27,7 +27,8 @@ def restrict(lin: Any, keep: Any) -> Any:
     """The same linearisation on some of the parameters, the others being held fixed.
 
     `lin` is a `Linearisation`, or a tree of them such as the pair that `sg.TwoBatch` takes; `keep` is as in
-    `jac.restrict`. Directions have the structure of `keep`, and so have the steps that `residual_at` and `loss_at` take.
+    `jac.restrict`. Directions have the structure of `keep`, and so have the steps that `residual_at` and
+    `loss_at` take.
 
     ```python
     residual = lambda p, x: jnp.tanh(x @ p["body"]) @ p["head"] - 1

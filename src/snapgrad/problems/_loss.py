@@ -18,9 +18,9 @@ from ._least_squares import Row, mean_over_rows, prepare
 class LossProblem(AbstractProblem):
     """Train a model of your own under any loss: minimise the mean over rows of loss(model(params, row), row).
 
-    A step is a natural gradient in the space of outputs. Where rows outnumber parameters these are measured by
-    the Hessian of the loss, which for a linear model is Newton's method: see `loss` in `sg.linearise`. For
-    ½‖v − y‖² it is `sg.LeastSquares`.
+    A step is a natural gradient in the space of outputs. Where rows outnumber parameters these are measured
+    by the Hessian of the loss, which for a linear model is Newton's method: see `loss` in `sg.linearise`.
+    For ½‖v − y‖² it is `sg.LeastSquares`.
 
     **Arguments:**
 

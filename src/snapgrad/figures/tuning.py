@@ -126,7 +126,9 @@ def _auto_errors(
     groups = [[i for i, p in enumerate(problems) if (p.hessian is None) == plain] for plain in (True, False)]
     out: dict[int, np.ndarray] = {}
     for group in filter(None, groups):
-        stacked, states, found = stack([Energy(problems[i]) for i in group]), None, []
+        # pyright takes `num_rows`, a property, for an argument.
+        wrapped = [Energy(problems[i]) for i in group]  # pyright: ignore[reportCallIssue]
+        stacked, states, found = stack(wrapped), None, []
         while sum(x.shape[1] for x in found) * every < steps:
             states, errors = _auto(stacked, states, key, sample_size, every, CHUNK // every)
             found.append(np.asarray(errors))

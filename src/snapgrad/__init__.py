@@ -28,6 +28,7 @@ from .operators import linearise as linearise
 from .operators import realify as realify
 from .operators import stack as stack
 from .problems import LeastSquares as LeastSquares
+from .problems import LossProblem as LossProblem
 from .problems import covariance as covariance
 from .training import as_optax as as_optax
 from .training import fit as fit

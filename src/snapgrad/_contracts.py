@@ -60,6 +60,8 @@ class Linearisation(eqx.Module):
     - `residual_at`: a trial step: `residual_at(step)` is r_S on the same batch at params − step. Methods that
       choose their own step (`sg.Auto`) need it; others ignore it. A pytree such as `jax.tree_util.Partial`
       may cross a `jit`. `sg.linearise` and the problems of this library provide it.
+    - `loss_at`: where the loss of the batch is not ½‖r_S‖², and so J_S need not be ∂r_S/∂θ: `loss_at(step)`
+      is that loss at params − step, up to a constant.
     - `params`: where this was made, with which a method may compare its step; `sg.linearise` provides it.
     - `has_loss`: whether the batch has a loss by which a trial step may be judged. The energy of a quantum
       state has none, since its samples follow the parameters.
@@ -75,6 +77,7 @@ class Linearisation(eqx.Module):
     residual: Float[Array, " k"]
     jacobian: AbstractJacobian
     residual_at: Callable[[Params], Array] | None
+    loss_at: Callable[[Params], Scalar] | None
     params: Params | None
     has_loss: bool = eqx.field(static=True)
 
@@ -83,6 +86,7 @@ class Linearisation(eqx.Module):
         residual: Any,
         jacobian: AbstractJacobian,
         residual_at: Callable[[Params], Array] | None = None,
+        loss_at: Callable[[Params], Scalar] | None = None,
         *,
         params: Params | None = None,
         has_loss: bool = True,
@@ -100,13 +104,15 @@ class Linearisation(eqx.Module):
                 f"`residual` must have one entry per row of `jacobian`, shape {jacobian.shape[:1]}; "
                 f"got shape {residual.shape}."
             )
-        if residual_at is not None and not callable(residual_at):
-            raise TypeError(
-                f"`residual_at` must be a function of a step, or None; got {type(residual_at).__name__}."
-            )
+        for name, trial in (("residual_at", residual_at), ("loss_at", loss_at)):
+            if trial is not None and not callable(trial):
+                raise TypeError(
+                    f"`{name}` must be a function of a step, or None; got {type(trial).__name__}."
+                )
         self.residual = residual
         self.jacobian = jacobian
         self.residual_at = residual_at
+        self.loss_at = loss_at
         self.params = params
         self.has_loss = has_loss
 

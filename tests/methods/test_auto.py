@@ -99,8 +99,8 @@ def test_first_step_is_spring_when_there_are_few_rows():
     step_size = method.report(state)["step_size"]
     np.testing.assert_allclose(step, step_size * expected, rtol=1e-10)
     np.testing.assert_allclose(state.few.increment, expected, rtol=1e-10)
-    # ρ = 2/3 at the first step, β = 16/3.
-    np.testing.assert_allclose(step_size, (2 / 3 + 3 / 16) / (5 / 3), rtol=1e-12)
+    # ρ = 2/3 at the first step, β = 3/2 · 8/3.
+    np.testing.assert_allclose(step_size, (2 / 3 + 1 / 4) / (5 / 3), rtol=1e-12)
 
 
 def test_second_step_keeps_momentum():
@@ -215,15 +215,18 @@ def test_kaczmarz_on_fresh_rows():
 
 
 def test_beta_follows_what_rows_say_of_each_other():
-    """2n/k for rows in random directions, less for smooth ones, and raised while nothing improves."""
+    """1½ n/k for rows in random directions, less for smooth ones, and raised while nothing improves."""
     method = sg.AdaptiveSpring()
 
     def beta(J, r, steps=1):
-        lin = sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step)
-        advance = jax.jit(lambda state: method.direction(lin, state)[1])
+        @jax.jit
+        def advance(state, r):
+            lin = sg.Linearisation(r, sg.DenseJacobian(J), lambda step: r - J @ step)
+            return method.direction(lin, state)[1]
+
         state = method.init(jnp.zeros(J.shape[1]))
         for _ in range(steps):
-            state = advance(state)
+            state = advance(state, r)
         pace = state.pace
         rho = (1 - pace.momentum) / (1 + pace.momentum)
         return 1 / (pace.step_size * jnp.exp(-pace.log_decay) * (1 + rho) - rho), pace
@@ -232,7 +235,7 @@ def test_beta_follows_what_rows_say_of_each_other():
     J = jax.random.normal(KEY, (k, n))
     value, pace = beta(J, jnp.ones(k))
     np.testing.assert_allclose(pace.explained, (k - 1) / n, rtol=0.25)  # of k − 1 others, with their damping
-    np.testing.assert_allclose(value, 2 * n / k, rtol=1e-9)
+    np.testing.assert_allclose(value, 1.5 * n / k, rtol=1e-9)
     x = jnp.linspace(0, 1, k)
     smooth = jnp.exp(-((x[:, None] - jnp.linspace(0, 1, n)[None]) ** 2) / 0.1)
     value, pace = beta(smooth, jnp.sin(3 * x))
@@ -240,9 +243,9 @@ def test_beta_follows_what_rows_say_of_each_other():
     np.testing.assert_allclose(value, 4 / pace.explained, rtol=1e-9)
     # A residual that never changes: β goes to its most, and only then does the step size decay.
     value, pace = beta(smooth, jnp.sin(3 * x), steps=53)
-    assert 4 < value < 2 * n / k and pace.log_decay == 0
+    assert 4 < value < 1.5 * n / k and pace.log_decay == 0
     value, pace = beta(smooth, jnp.sin(3 * x), steps=70)
-    np.testing.assert_allclose(value, 2 * n / k, rtol=1e-9)
+    np.testing.assert_allclose(value, 1.5 * n / k, rtol=1e-9)
     assert pace.log_decay < 0
 
 
@@ -296,7 +299,7 @@ def test_cholesky_qr_gives_the_same_step(monkeypatch):
     """Few rows: of Jᵀ, by SPRING, at a damping that the gram matrix has lost."""
     J = WIDE.at[1].set(WIDE[0] + 1e-8 * WIDE[1])
     lin = linear(J, J @ jnp.ones(8))
-    method = sg.AdaptiveSpring(damping=1e-18)
+    method = sg.AdaptiveSpring(damping=1e-18, bend=False)  # on an exact model it solves for rounding errors
     monkeypatch.setattr("snapgrad.methods._adaptive_spring.START", 0.0)
 
     def step():

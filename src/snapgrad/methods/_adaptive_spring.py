@@ -11,22 +11,26 @@ from jaxtyping import Array, Bool, Float, Scalar
 from .._checks import real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params, tree_where
 from ..linalg import CG
+from ._curvature import FIRST_PROBE, Curvature, identity, no_curvature
 from ._matrix_free import CGState, any_solver, cg_after, cg_report, cg_state
 from ._pace import Pace, first_pace
 from ._policy import quickest
 from ._system import linear_system
-from ._trial import TrialState, attempt, dot, real_dtype, residual_at, trial_state
+from ._trial import PROBE, TrialState, attempt, dot, real_dtype, residual_at, trial_state
 
-START = 1e-2
-"""The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide."""
+START, START_COUPLED = 1e-2, 3e-2
+"""The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide.
+The second is for other losses than ½‖r‖²: small directions of J then carry what other rows add to r."""
 
 
 class AdaptiveSpringState(eqx.Module):
-    """The increment φ, the state of the trials, the pace, ‖r‖ at the first step, and what solves took."""
+    """φ, the state of the trials, pace and curvature, ‖r‖ at the first step, and what solves took."""
 
     increment: Params
     trial: TrialState
     pace: Pace
+    curvature: Curvature
+    moved: Float[Array, ""]  # the multiple of φ by which the parameters moved last
     first: Float[Array, ""]
     cg: CGState | tuple[()]
 
@@ -36,9 +40,10 @@ class AdaptiveSpring(AbstractMethod):
 
     The damping falls with the residual, and rises where a step does less than predicted. Step size and
     momentum follow from the observed rate (η = (ρ + 1/β)/(1 + ρ), μ = (1 − ρ)/(1 + ρ)), and the step size
-    decays on the noise floor. A step that would raise the batch's loss is refused. It returns the whole step:
-    use it with a unit learning rate. It needs `residual_at` in the linearisation; a step costs three
-    residuals and one factorisation.
+    decays on the noise floor. Where the loss is not ½‖r‖² (`loss_at`), steps are divided by the norm of its
+    Hessian, which secants on the batches give. A step that would raise the batch's loss is refused. It
+    returns the whole step: use it with a unit learning rate. It needs `residual_at` in the linearisation; a
+    step costs three residuals and one factorisation.
 
     **Arguments:**
 
@@ -71,6 +76,8 @@ class AdaptiveSpring(AbstractMethod):
             increment=increment,
             trial=trial_state(params, self.damping),
             pace=first_pace(dtype),
+            curvature=no_curvature(dtype),
+            moved=jnp.zeros((), dtype),
             first=jnp.zeros((), dtype),
             cg=cg_state(self.solver, params),
         )
@@ -84,22 +91,38 @@ class AdaptiveSpring(AbstractMethod):
         k, n = jac.shape
         size = jnp.sqrt(dot(r, r)).astype(state.first.dtype)
         first = jnp.where(state.trial.step == 0, size, state.first)
-        falling = START * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
+        start = START if lin.loss_at is None else START_COUPLED
+        falling = start * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
         damping = jnp.maximum(state.trial.damping, falling)
         system = linear_system(jac, damping, self.solver, r.dtype)
         time = (state.trial.step + 1).astype(size.dtype)
-        pace = state.pace.update(time, size, system.explained, most=max(1.0, 2 * n / k))
+        coupled, v = lin.loss_at is not None, jac.mv(phi)
+        curvature = state.curvature if coupled else identity(size.dtype)
+        # Before the last step the residual was about r + ηHv.
+        moved = state.moved.astype(r.dtype)
+        vr, vv, rr = dot(v, r), dot(v, v), dot(r, r)
+        old = rr + 2 * moved * curvature.along * vr + moved**2 * curvature.square * vv
+        seen = (vr + moved * curvature.along * vv) / old, vv / old
+        pace = state.pace.update(time, size, system.explained, seen, curvature.agreement, (k, n))
 
         mu, eta = pace.momentum.astype(r.dtype), pace.step_size
-        new = system.pinv(r - mu * jac.mv(phi))
+        new = system.pinv(r - mu * v)
         phi = jax.tree.map(lambda old, add: mu.astype(old.dtype) * old + add, phi, new)
+        image = jac.mv(phi)
+        if coupled:
+            part = jnp.where(curvature.square > 0, PROBE * eta / curvature.norm, FIRST_PROBE).astype(r.dtype)
+            probe = after(jax.tree.map(lambda x: part.astype(x.dtype) * x, phi))
+            curvature = curvature.update(time, (r - probe) / part, image)
+            eta = eta / jnp.where(curvature.square > 0, curvature.norm, 1)
         step = jax.tree.map(lambda x: eta.astype(x.dtype) * x, phi)
         trial = replace(state.trial, damping=system.damping)
-        found = attempt(lin, trial, step, jac.mv(step), system.pinv, after, self.bend)
+        image, norm = eta.astype(r.dtype) * image, curvature.norm.astype(r.dtype)
+        found = attempt(lin, trial, step, image, system.pinv, after, self.bend, curvature=norm)
         halved = jax.tree.map(lambda x: x / 2, state.increment)  # after a refusal
         phi = tree_where(found.taken, phi, halved)
         cg = cg_after(state.cg, system.solves, self.solver)
-        return found.step, AdaptiveSpringState(phi, found.state, pace, first, cg)
+        moved = jnp.where(found.taken, eta, 0)
+        return found.step, AdaptiveSpringState(phi, found.state, pace, curvature, moved, first, cg)
 
     def converged(self, state: AdaptiveSpringState) -> Bool[Array, ""]:
         """Whether the last step was too short to change any parameter."""

@@ -12,10 +12,18 @@ PATIENCE = 50
 """Steps before a lack of progress is taken for noise."""
 LEAST_BETA = 4
 """β starts at this over the fraction of a row that others explain: twice what random directions need."""
-RAISE = 16
-"""Without progress log β grows by this over the number of steps."""
+RAISE, LOWER = 16, 4
+"""Without progress log β grows by the first over the number of steps; where steps are too short it falls."""
 NEARLY = 0.99
 """A β above this fraction of its bound counts as being there."""
+FORESIGHT = 1.5
+"""ρ is at least the part of a new batch that φ foresees, to this power: more memory would not add to it."""
+SHORT = 0.1
+"""Steps are too short if φ foresees more than this part of a new batch."""
+FLATNESS = 3
+"""The power of those odds: ρ = k/n holds for a flat spectrum only."""
+MOST_BETA = 2.0
+"""β is at most this times n/k, and a quarter less for least squares; rows in random directions have n/k."""
 
 
 class Trend(eqx.Module):
@@ -33,17 +41,42 @@ class Trend(eqx.Module):
         return Trend(sums), jnp.where((time > WARM_UP) & (spread > 0), slope, 0)
 
 
+class Foresight(eqx.Module):
+    """The part of a new batch's residual that φ predicts, before it has seen the batch."""
+
+    along: Float[Array, ""]  # mean of v·r/‖r‖², v = Jφ, with r before the last step
+    square: Float[Array, ""]  # mean of ‖v‖²/‖r‖²
+
+    @property
+    def part(self) -> Float[Array, ""]:
+        """Of ‖r‖², from 0 to 1."""
+        seen = jnp.maximum(self.along, 0) ** 2 / jnp.where(self.square > 0, self.square, 1)
+        return jnp.clip(seen, 0, 1)
+
+    def update(
+        self, time: Float[Array, ""], along: Float[Array, ""], square: Float[Array, ""]
+    ) -> "Foresight":
+        """With one more batch."""
+        ok = jnp.isfinite(along) & jnp.isfinite(square)
+        weight = jnp.where(ok, jnp.minimum(1, MEMORY / (time + MEMORY - 1)), 0)
+        mean = lambda old, new: old + weight * (jnp.where(ok, new, 0).astype(old.dtype) - old)  # noqa: E731
+        return Foresight(mean(self.along, along), mean(self.square, square))
+
+
 class Pace(eqx.Module):
     """η = (ρ + 1/β)/(1 + ρ) and μ = (1 − ρ)/(1 + ρ) at the observed rate ρ; η decays on the noise floor.
 
-    β comes from the fraction of a row that the other rows of its batch explain. For rows in random directions
-    that fraction is k/n, and β = 2n/k. Where few directions matter it is near one, and β can be far less,
-    which is faster; how much less the rows alone do not say, so β is raised while nothing improves.
+    Both β and a lower bound of ρ come from the fraction of a row that the other rows of its batch explain.
+    For rows in random directions that is k/n: ρ is then at least k/n, and β at its most.
+    Where few directions matter it is near one, and β can be far less, which is faster; how much less the rows
+    alone do not say, so β is raised while nothing improves. All this is for least squares: the less the
+    Hessian of the loss is like the identity (`agreement` < 1), the larger is β.
     """
 
     step_size: Float[Array, ""]  # η
     momentum: Float[Array, ""]  # μ
     trend: Trend
+    foresight: Foresight
     climb: Float[Array, ""]  # steps that made progress
     explained: Float[Array, ""]  # the mean fraction of a row that the others of its batch explain
     log_raise: Float[Array, ""]  # of β, above what that fraction says
@@ -54,21 +87,32 @@ class Pace(eqx.Module):
         time: Float[Array, ""],
         size: Float[Array, ""],
         fraction: Float[Array, ""],
-        most: float,
+        seen: tuple[Float[Array, ""], Float[Array, ""]],
+        agreement: float | Float[Array, ""],
+        shape: tuple[int, int],
     ) -> "Pace":
-        """The pace of step number `time`, with ‖r‖ = `size`, rows explained to `fraction`, and β ≤ `most`."""
+        """The pace of step number `time`, with ‖r‖ = `size` and rows explained to `fraction`."""
+        k, n = shape
         dtype = self.explained.dtype
         tiny = jnp.finfo(dtype).tiny
         trend, slope = self.trend.update(time, 2 * jnp.log(jnp.maximum(size, tiny)))
         noisy = (time > PATIENCE) & (slope * time < 1)
         climb = self.climb + jnp.where(noisy, 0, 1)
-        rho = jnp.clip(jnp.maximum(2 / (climb + 2), slope), 0, 1)
-
         change = jnp.clip(fraction, 0, 1).astype(dtype) - self.explained
         change = jnp.where(jnp.isfinite(fraction), change, 0)
         explained = self.explained + jnp.minimum(1, MEMORY / (time + MEMORY - 1)) * change
+        # The odds of being explained, of random directions over those seen: 1 if the spectrum of J is flat.
+        flat = (k - 1) * (1 - explained) / jnp.maximum((n - k + 1) * explained, tiny)
+        rho = jnp.maximum(jnp.maximum(2 / (climb + 2), slope), k / n * jnp.minimum(1, flat) ** FLATNESS)
+        foresight = self.foresight.update(time, *seen)
+        part = (1 - agreement) * foresight.part  # for least squares the closed forms know better
+        rho = jnp.clip(jnp.maximum(rho, part**FORESIGHT), 0, 1)
+
+        most = jnp.maximum(1, MOST_BETA * (1 - agreement / 4) * n / k)
         least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, most)
-        log_raise = jnp.minimum(self.log_raise + jnp.where(noisy, RAISE / time, 0), jnp.log(most / least))
+        # Nothing improves: steps are too long, unless φ foresees new batches, for then they are too short.
+        change = jnp.where(part > SHORT, -LOWER, jnp.where(noisy, RAISE, 0)) / time
+        log_raise = jnp.clip(self.log_raise + change, 0, jnp.log(most / least))
         beta = least * jnp.exp(log_raise)
         # No progress although β is what it is at most: the noise floor.
         slower = jnp.where(beta < NEARLY * most, 0, -1)
@@ -77,6 +121,7 @@ class Pace(eqx.Module):
             step_size=(rho + 1 / beta) / (1 + rho) * jnp.exp(log_decay),
             momentum=(1 - rho) / (1 + rho),
             trend=trend,
+            foresight=foresight,
             climb=climb,
             explained=explained,
             log_raise=log_raise,
@@ -87,4 +132,5 @@ class Pace(eqx.Module):
 def first_pace(dtype: jnp.dtype) -> Pace:
     """The pace before the first step."""
     zero = jnp.zeros((), dtype)
-    return Pace(jnp.ones((), dtype), zero, Trend(jnp.zeros(5, dtype)), zero, zero, zero, zero)
+    trend, foresight = Trend(jnp.zeros(5, dtype)), Foresight(zero, zero)
+    return Pace(jnp.ones((), dtype), zero, trend, foresight, zero, zero, zero, zero)

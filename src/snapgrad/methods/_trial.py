@@ -104,19 +104,20 @@ def attempt(
     after: Callable[[Params], Array],
     bend: bool,
     scales: Scales | None = None,
+    curvature: float | Float[Array, ""] = 1.0,
 ) -> Trial:
     """Bend a step, and take it if it lowers the loss on the batch; the damping follows Nielsen's rule.
 
     `image` is J · step, `solve` is u ↦ J^{+(λ)}u, and `after` gives the residual at params − step. With
-    `scales` a refusal raises the damping to what is felt at once, and the end is noticed.
+    `scales` a refusal raises the damping to what is felt at once, and the end is noticed. The loss is
+    modelled as a quadratic of the given curvature in function space. Only for ½‖r‖² a step is bent.
     """
     r = lin.residual
     loss = dot(r, r)
     noise = _noise(loss, scales)
-    bent = bent_step(r, step, image, solve, after, noise) if bend else step
-    new = after(bent)
-    actual = dot(r - new, r + new)
-    predicted = dot(image, 2 * r - image)
+    bent = bent_step(r, step, image, solve, after, noise) if bend and lin.loss_at is None else step
+    actual = decrease(lin, bent, image, after(bent))
+    predicted = dot(image, 2 * r - curvature * image)
     hidden = noise * (jnp.sqrt(loss) + noise)  # what rounding does to the loss
     blind, falling = (predicted <= hidden) & (hidden > 0), predicted <= FALLING * state.predicted
     # A NaN after the step is a refusal; one before it is left to the guard of the contract.
@@ -138,6 +139,20 @@ def attempt(
         converged=_test(hidden, taken, predicted, state.predicted, _unmoved(lin.params, step), scales),
     )
     return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state)
+
+
+def decrease(
+    lin: Linearisation, step: Params, image: Float[Array, " k"], new: Float[Array, " k"]
+) -> Float[Array, ""]:
+    """Twice what the batch's loss falls by, from its residual after the step; −∞ where that is not finite."""
+    r = lin.residual
+    if lin.loss_at is None:
+        return dot(r - new, r + new)
+    before, after = lin.loss_at(jax.tree.map(jnp.zeros_like, step)), lin.loss_at(step)
+    # A change that rounding of the loss would hide is known from the gradient, along the step.
+    seen = jnp.abs(before - after) > jnp.sqrt(jnp.finfo(before.dtype).eps) * jnp.abs(before)
+    change = jnp.where(seen, 2 * (before - after), dot(r + new, image))
+    return jnp.where(jnp.isfinite(after), change, -jnp.inf)
 
 
 def _noise(loss: Float[Array, ""], scales: Scales | None) -> Float[Array, ""]:

@@ -15,19 +15,20 @@ from ._selection import Selection, select
 class RestrictedTrial(eqx.Module):
     """A trial step along the trained parameters alone."""
 
-    residual_at: Callable[[Params], Array]
+    trial: Callable[[Params], Array]
     selection: Selection = eqx.field(static=True)
 
     def __call__(self, step: Params) -> Array:
-        """The residual at params − step."""
-        return self.residual_at(self.selection.fill(step))
+        """The residual, or the loss, at params − step."""
+        return self.trial(self.selection.fill(step))
 
 
 def restrict(lin: Any, keep: Any) -> Any:
     """The same linearisation on some of the parameters, the others being held fixed.
 
     `lin` is a `Linearisation`, or a tree of them such as the pair that `sg.TwoBatch` takes; `keep` is as in
-    `jac.restrict`. Directions have the structure of `keep`, and so have the steps that `residual_at` takes.
+    `jac.restrict`. Directions have the structure of `keep`, and so have the steps that `residual_at` and
+    `loss_at` take.
 
     ```python
     residual = lambda p, x: jnp.tanh(x @ p["body"]) @ p["head"] - 1
@@ -40,10 +41,17 @@ def restrict(lin: Any, keep: Any) -> Any:
 
 
 def _restrict(lin: Linearisation, keep: Any) -> Linearisation:
-    jac, trial, params = as_rows(lin.jacobian), lin.residual_at, lin.params
+    jac = as_rows(lin.jacobian)
     selection = select(jac._parameters(), keep)
-    if trial is not None:
-        trial = RestrictedTrial(trial, selection)
-    if params is not None:
-        params = selection.take(params)
-    return Linearisation(lin.residual, jac.restrict(keep), trial, params=params, has_loss=lin.has_loss)
+
+    def trial(at: Callable | None) -> Callable | None:
+        return None if at is None else RestrictedTrial(at, selection)
+
+    return Linearisation(
+        lin.residual,
+        jac.restrict(keep),
+        trial(lin.residual_at),
+        trial(lin.loss_at),
+        params=None if lin.params is None else selection.take(lin.params),
+        has_loss=lin.has_loss,
+    )

@@ -11,4 +11,5 @@ from ._least_squares import LeastSquares as LeastSquares
 from ._llq import LeastQuadratics as LeastQuadratics
 from ._llq import gaussian_llq as gaussian_llq
 from ._llq import spectrum_llq as spectrum_llq
+from ._loss import LossProblem as LossProblem
 from ._poisson import DiscretePoisson as DiscretePoisson

@@ -48,25 +48,8 @@ class LeastSquares(AbstractProblem):
     fixed: PyTree  # the leaves that are not trained
 
     def __init__(self, residual: Any, data: PyTree, init: Any):
-        if not callable(residual):
-            raise TypeError(f"`residual` must be a function of (params, row), got {type(residual).__name__}.")
-        self.residual, self.data = residual, _rows(data)
-        if _is_maker(init):
-            self.first, self.maker = None, init
-            made = eqx.filter_eval_shape(init, jax.random.key(0))
-        else:
-            self.first, self.maker, made = trainable("init", init), None, init
-        self.fixed = eqx.filter(made, _is_number, inverse=True)
-        params = eqx.filter(made, _is_number) if self.first is None else self.first
-        row = jax.tree.map(lambda leaf: leaf[0], self.data)
-        out = eqx.filter_eval_shape(_Row(residual, self.fixed), params, row)
-        if not isinstance(out, jax.ShapeDtypeStruct):
-            raise TypeError(f"`residual` must return one array for a row, got {jax.tree.structure(out)}.")
-        if not jnp.issubdtype(out.dtype, jnp.floating) or out.size == 0:
-            raise ValueError(
-                f"`residual` must return real floating-point numbers for a row, got shape {out.shape} and "
-                f"dtype {out.dtype}."
-            )
+        self.residual = residual
+        self.data, self.first, self.maker, self.fixed, _ = prepare("residual", residual, data, init)
 
     @property
     def num_rows(self) -> int:
@@ -87,13 +70,7 @@ class LeastSquares(AbstractProblem):
 
     def metrics(self, params: Params) -> dict[str, Scalar]:
         """`loss`: the mean over all rows of ½‖residual‖²."""
-        numbers = sum(leaf.size for leaf in jax.tree.leaves(self.data))
-        piece = max(1, METRIC_NUMBERS * self.num_rows // max(1, numbers))
-
-        def one(row: PyTree) -> Scalar:
-            return jnp.sum(self._row(params, row) ** 2) / 2
-
-        return {"loss": jnp.mean(jax.lax.map(one, self.data, batch_size=min(piece, self.num_rows)))}
+        return {"loss": mean_over_rows(lambda row: jnp.sum(self._row(params, row) ** 2) / 2, self.data)}
 
     def check(self, params: Params, batch: Int[Array, " k"]) -> None:
         """`ValueError` that names a row whose residual is NaN or infinite."""
@@ -109,22 +86,59 @@ class LeastSquares(AbstractProblem):
         return jax.tree.map(lambda leaf: leaf[batch], self.data)
 
     @property
-    def _row(self) -> "_Row":
-        return _Row(self.residual, self.fixed)
+    def _row(self) -> "Row":
+        return Row(self.residual, self.fixed)
 
     @eqx.filter_jit
     def _values(self, params: Params, rows: PyTree) -> Float[Array, "k ..."]:
         return jax.vmap(self._row, (None, 0))(params, rows)
 
 
-class _Row(eqx.Module):
-    """The residual of a row as a function of the trained parameters alone."""
+class Row(eqx.Module):
+    """A function of parameters and a row as a function of the trained parameters alone."""
 
     residual: Callable
     fixed: PyTree
 
     def __call__(self, params: Params, row: PyTree) -> Any:  # checked once, when the problem is made
         return jax.tree.map(jnp.asarray, self.residual(eqx.combine(params, self.fixed), row))
+
+
+def prepare(
+    name: str, fn: Any, data: PyTree, init: Any
+) -> tuple[PyTree, Params | None, Callable | None, PyTree, jax.ShapeDtypeStruct]:
+    """Data as arrays, initial parameters or what makes them, what is held fixed, and the output of a row.
+
+    `fn(params, row)` is the argument of that name, checked to return real numbers.
+    """
+    if not callable(fn):
+        raise TypeError(f"`{name}` must be a function of (params, row), got {type(fn).__name__}.")
+    data = _rows(data)
+    first, maker, made = None, None, init
+    if _is_maker(init):
+        maker, made = init, eqx.filter_eval_shape(init, jax.random.key(0))
+    else:
+        first = trainable("init", init)
+    fixed = eqx.filter(made, _is_number, inverse=True)
+    params = eqx.filter(made, _is_number) if first is None else first
+    row = jax.tree.map(lambda leaf: leaf[0], data)
+    out = eqx.filter_eval_shape(Row(fn, fixed), params, row)
+    if not isinstance(out, jax.ShapeDtypeStruct):
+        raise TypeError(f"`{name}` must return one array for a row, got {jax.tree.structure(out)}.")
+    if not jnp.issubdtype(out.dtype, jnp.floating) or out.size == 0:
+        raise ValueError(
+            f"`{name}` must return real floating-point numbers for a row, got shape {out.shape} and "
+            f"dtype {out.dtype}."
+        )
+    return data, first, maker, fixed, out
+
+
+def mean_over_rows(fn: Callable, data: PyTree) -> Scalar:
+    """The mean of a function of one row, in pieces that fit into memory."""
+    rows = jax.tree.leaves(data)[0].shape[0]
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(data))
+    piece = max(1, METRIC_NUMBERS * rows // max(1, numbers))
+    return jnp.mean(jax.lax.map(fn, data, batch_size=min(piece, rows)))
 
 
 def _is_number(leaf: Any) -> bool:

@@ -13,6 +13,7 @@ from .._contracts import AbstractProblem, Linearisation
 from ..linalg import pinv_solve
 from ..operators import DenseJacobian
 from ._ensembles import gaussian_matrix, linear_hessian, singular_values, spectrum_matrix, wishart_hessian
+from ._work import Work
 
 
 class LeastQuadratics(AbstractProblem):
@@ -74,11 +75,17 @@ class LeastQuadratics(AbstractProblem):
         return jnp.zeros_like(self.solution)
 
     def linearise(self, params: Float[Array, " n"], batch: Int[Array, " k"]) -> Linearisation:
-        """r_S = (HJθ − b)_S and J_S; a trial step knows r_S after it."""
+        """r_S = (HJθ − b)_S and J_S; a trial step knows r_S after it.
+
+        With H the rows are coupled, and what a step does to the loss is known along it alone.
+        """
         rows = self.hessian_jacobian[batch]
         residual = rows @ params - self.rhs[batch]
         after = jax.tree_util.Partial(_residual_after, rows, residual)
-        return Linearisation(residual, DenseJacobian(self.jacobian[batch]), after)
+        jac = DenseJacobian(self.jacobian[batch])
+        return Linearisation(
+            residual, jac, after, None if self.hessian is None else Work(residual, jac, after)
+        )
 
     def metrics(self, params: Float[Array, " n"]) -> dict[str, Scalar]:
         """`relative_error`: ‖θ − θ*‖/‖θ*‖."""

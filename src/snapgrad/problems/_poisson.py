@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 from .._checks import positive_int
 from .._contracts import AbstractProblem, Linearisation, Params
 from ..operators import DenseJacobian
+from ._work import Work
 
 
 class DiscretePoisson(AbstractProblem):
@@ -92,7 +93,8 @@ class DiscretePoisson(AbstractProblem):
         """r_S = (Hv − b)_S from v at S and its neighbours only; J_S by automatic differentiation."""
         rows = jax.vmap(jax.grad(self.network), (None, 0))(params, batch)
         after = jax.tree_util.Partial(_residual_after, self, params, batch)
-        return Linearisation(self.residual(params, batch), DenseJacobian(rows), after)
+        residual, jac = self.residual(params, batch), DenseJacobian(rows)
+        return Linearisation(residual, jac, after, Work(residual, jac, after))
 
     def residual(self, params: Params, batch: Int[Array, " k"]) -> Float[Array, " k"]:
         """r_S = (Hv − b)_S."""

@@ -17,6 +17,7 @@ import snapgrad as sg
 
 ROOMS = {
     "sg": sg,
+    "diagnosis": sg.diagnosis,
     "linalg": sg.linalg,
     "methods": sg.methods,
     "operators": sg.operators,
@@ -71,7 +72,7 @@ def test_example(name, tmp_path, monkeypatch):
         exec(compile(block, f"example of {name}", "exec"), names)
 
 
-@pytest.mark.parametrize("page", ["architecture", "training"])
+@pytest.mark.parametrize("page", ["architecture", "training", "diagnose"])
 def test_page(page):
     """The examples of a page run as printed, in order, in one namespace."""
     text = (Path(__file__).parents[1] / "docs" / f"{page}.md").read_text()

@@ -33,8 +33,8 @@ def advise(
     setting: Setting,
     targets: tuple[float, float],
 ) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
-    """All recommendations, and all warnings; `targets` are the tolerance and what replaces it, out of reach."""
-    found, (tolerance, goal) = chosen.of(name), targets
+    """All recommendations and warnings; `targets` are the tolerance, and what replaces it out of reach."""
+    found, goal = chosen.of(name), targets[1]
     trusted = straight.nearly and drawn.mismatch is not None
     advice = [
         _method(chosen, name, trusted),
@@ -90,6 +90,8 @@ def _damping(drawn: Drawn, system: System, straight: Linearity, setting: Setting
     share = f"{relative:.1g} of the mean squared row"
     if not straight.nearly:
         text = f"{share}: the model is not linear, and smaller damping sends it far away."
+        if straight.raised:
+            text = f"{share}, raised tenfold {straight.raised} times until the model followed a step."
         return Advice("damping", setting.damping, text, "low")
     if system.inconsistency > NOISY and relative >= 1e-4:
         text = f"{share}: damping keeps noise out of directions that batches see rarely."
@@ -103,7 +105,7 @@ def _damping(drawn: Drawn, system: System, straight: Linearity, setting: Setting
 def _step(system: System, straight: Linearity, rehearsed: Setting, setting: Setting, trusted: bool) -> Advice:
     if setting.step_size < rehearsed.step_size:
         text = (
-            f"halved {straight.halvings} times from the {rehearsed.step_size:.3g} that is best for a linear "
+            f"halved {straight.halved} times from the {rehearsed.step_size:.3g} that is best for a linear "
             f"model: over a longer step the residual departs from it by more than half."
         )
         return Advice("step_size", setting.step_size, text, "low")
@@ -120,7 +122,7 @@ def _momentum(name: str, chosen: SampleSize, setting: Setting, trusted: bool) ->
         text = "the fastest in the rehearsals"
         if chosen.alpha is not None and chosen.beta is not None and chosen.alpha.estimate > 0:
             rho = np.sqrt(chosen.alpha.estimate / chosen.beta.estimate)
-            text += f"; for the slowest direction alone, ρ = √(α/β) would give {(1 - rho) / (1 + rho):.3g}"
+            text += f"; ρ = √(α/β), of the slowest direction, would give {(1 - rho) / (1 + rho):.3g}"
         text += "."
     return Advice("momentum", setting.momentum, text, "high" if trusted else "low")
 
@@ -151,9 +153,9 @@ def _sampler(drawn: Drawn, system: System, chosen: SampleSize) -> Advice:
     clustered = drawn.near_rows / len(drawn.kernel)
     if clustered > CLUSTERED and system.inconsistency > NOISY:
         text = (
-            f"cheap, and what was rehearsed; but {100 * clustered:.0f} % of the rows have a near neighbour and "
-            "the residual is noisy, where sg.sampling.Pool, which picks diverse rows of a larger draw, "
-            "ends at a lower error."
+            f"cheap, and what was rehearsed; but {100 * clustered:.0f} % of the rows have a near neighbour "
+            "and the residual is noisy, where sg.sampling.Pool, which picks diverse rows of a larger draw, "
+            "can end at a lower error."
         )
         return Advice("sampler", "sg.sampling.Uniform", text, "low")
     if clustered > CLUSTERED:
@@ -175,14 +177,15 @@ def _warnings(
     out, (tolerance, goal) = [], targets
     if drawn.mismatch is None:
         out.append(
-            "The problem offers no `residual_at`, so it is taken for least squares: if it is not, η is wrong by ‖H‖."
+            "The problem offers no `residual_at`, so it is taken for least squares: if it is not, η is wrong "
+            "by the factor ‖H‖."
         )
     if not straight.linear:
         out.append(
-            f"The model is not linear: on the way to the solution of the linear model the residual departs from "
-            f"it by {_percent(straight.way.residual)} of its change and the kernel changes by "
-            f"{_percent(straight.way.kernel)}; over one recommended step by {_percent(straight.step.residual)} and "
-            f"{_percent(straight.step.kernel)}."
+            f"The model is not linear: on the way to the solution of the linear model the residual departs "
+            f"from it by {_percent(straight.way.residual)} of its change and the kernel changes by "
+            f"{_percent(straight.way.kernel)}; over one recommended step by "
+            f"{_percent(straight.step.residual)} and {_percent(straight.step.kernel)}."
         )
         if straight.nearly:
             out[-1] += " That is little: the theory is a guide from here to the end."
@@ -192,28 +195,28 @@ def _warnings(
             )
         if drawn.mismatch is not None and drawn.mismatch <= LEAST_SQUARES:
             out.append(
-                "For nonlinear least squares sg.Auto() is the better choice: it sets λ, η and μ at every step "
-                "(`sg.fit(problem, key)`). The fixed settings here are for comparison and for loops without it."
+                "For nonlinear least squares sg.Auto() is the better choice: it sets λ, η and μ at every "
+                "step (`sg.fit(problem, key)`). The fixed settings here are for loops that cannot have it."
             )
     if len(system.values) == len(system.rows):
         out.append(
-            f"The pool's {len(system.rows)} rows are independent: parameters can fit all of them, so the pool "
-            "cannot tell signal from noise."
+            f"The pool's {len(system.rows)} rows are independent: parameters can fit all of them, so the "
+            "pool cannot tell signal from noise."
         )
     elif system.noisy and drawn.num_params >= len(system.rows):
         out.append(
-            f"{_percent(system.inconsistency)} of the residual on the pool lies in directions whose eigenvalues are "
-            "below rounding: out of reach."
+            f"{_percent(system.inconsistency)} of the residual on the pool lies in directions whose "
+            "eigenvalues are below rounding: out of reach."
         )
     elif system.noisy:
         out.append(
-            f"No parameters remove {100 * system.inconsistency:.2g} % of the residual on the pool: with a constant "
-            "η the error ends on a floor. Lower η or average the later iterates to get below it."
+            f"No parameters remove {_percent(system.inconsistency)} of the residual on the pool: with a "
+            "constant η the error ends on a floor. Lower η or average the later iterates to get below it."
         )
     if goal != tolerance:
         out.append(
-            f"No setting is expected to reach the tolerance of {tolerance:g}; the recommendation is for {goal:.2g}, "
-            "1.2 times the lowest error that was rehearsed."
+            f"No setting is expected to reach the tolerance of {tolerance:g}; the recommendation is for "
+            f"{goal:.2g}, 1.2 times the lowest error that was rehearsed."
         )
     if np.isfinite(chosen.of(name).steps) and not chosen.of(name).reached:
         out.append(

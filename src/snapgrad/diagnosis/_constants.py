@@ -60,7 +60,7 @@ def constants(
 def _proved(
     system: System, alpha: theory.Interval, beta: theory.Interval, gamma: theory.Interval
 ) -> dict[str, float | None]:
-    """The rates that theorems guarantee: α and √(α/β) for consistent least squares, else α/γ · λ_min(H)/‖H‖."""
+    """What theorems guarantee: α and √(α/β) for consistent least squares, else α/γ · λ_min(H)/‖H‖."""
     if system.action is system.rows:
         return {"SNG": alpha.low, "SPRING": math.sqrt(max(alpha.low, 0.0) / beta.high)}
     low, high = system.curvature

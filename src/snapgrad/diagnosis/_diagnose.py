@@ -49,10 +49,10 @@ def diagnose(
 ) -> Diagnosis:
     """Looks at a pool of rows of your own model and recommends method, k, λ, η, μ, precision and sampler.
 
-    The pool's kernel says which rows and parameters are idle and how the spectrum falls. SNG and SPRING are then
-    rehearsed on the pool as a linear problem, over a grid of settings at each sample size, and real steps are
-    compiled and timed: the recommendation is what is expected to arrive first, in seconds. What the
-    theory proves, α, β, γ and the rates that follow, stands beside it as intervals. docs/diagnose.md has more.
+    The pool's kernel says which rows and parameters are idle and how the spectrum falls. SNG and SPRING are
+    then rehearsed on the pool as a linear problem, over a grid of settings at each sample size; real steps
+    are compiled and timed: the recommendation is what is expected to arrive first, in seconds. What the
+    theory proves, α, β, γ and the rates that follow, stands beside it. docs/diagnose.md has more.
 
     **Arguments:**
 
@@ -62,8 +62,8 @@ def diagnose(
     - `pool`: how many rows to look at, at most 2000.
     - `sample_sizes`: the k to choose from; by default up to five, as large as the pool can tell. A problem
       without rows to count, such as a PINN, keeps the batches of its own sampler.
-    - `tolerance`: how far the error is to fall, relative to now. By default 1e-4 where the pool determines all
-      parameters and their error counts, and 1e-2 where it is the residual.
+    - `tolerance`: how far the error is to fall, relative to now. By default 1e-4 where the pool determines
+      all parameters and their error counts, and 1e-2 where it is the residual.
     - `seconds`: about how long it may take, compilation of the model not counted. Less time means shorter
       rehearsals and fewer intervals.
     - `show`: is called with a line of progress now and then.
@@ -193,7 +193,7 @@ def _sizes(drawn: Drawn, lin: System, given: Any) -> list[tuple[int, int]]:
     if drawn.batch is not None:
         if given is not None:
             raise ValueError(
-                f"`sample_sizes` must be None for a problem with batches of its own, {drawn.batch} rows here; "
+                f"`sample_sizes` must be None for a problem with its own batches, {drawn.batch} rows here; "
                 f"got {given!r}. Change the points of the problem instead."
             )
         return [(drawn.batch, min(drawn.batch, drawn.points // 2))]

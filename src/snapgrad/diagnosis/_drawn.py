@@ -34,7 +34,7 @@ class Drawn(NamedTuple):
     - `points`, `outputs`: points in the pool, and rows that belong to each.
     - `batch`: rows that the problem's own sampler draws at each step; None where rows are drawn by index.
     - `mismatch`: ‖(∂r/∂θ − J)v‖/‖Jv‖, largest over a few v: 0 for least squares; None if there is no telling.
-    - `dead_rows`, `repeated_rows`, `near_rows`: how many rows are zero, repeat another one, or have a near one.
+    - `dead_rows`, `repeated_rows`, `near_rows`: how many rows are zero, repeat another, or have a near one.
     - `dead_parameters`: `(path, dead, all)` of each leaf with parameters that no row of the pool depends on.
     """
 
@@ -158,7 +158,7 @@ def _after(looker: Looker, cotangent: Float[Array, " p"]) -> tuple[Array, Array,
 def draw(
     problem: AbstractProblem, key: PRNGKeyArray, params: Params, sampler: AbstractSampler | None, pool: int
 ) -> tuple[Drawn, Looker]:
-    """About `pool` rows at `params`: by index where the problem has rows to count, else as `sampler` draws."""
+    """About `pool` rows at `params`: by index where the problem counts its rows, else as `sampler` draws."""
     key_rows, key_look = jax.random.split(key)
     if problem.num_rows is not None:
         one = jnp.zeros(1, int)
@@ -169,8 +169,8 @@ def draw(
     else:
         if sampler is None:
             raise ValueError(
-                "`problem` has neither rows to draw from nor a default sampler, so there is no telling what a "
-                "batch of it is: implement `default_sampler`, as sg.pinn.PINN does."
+                "`problem` has neither rows to draw from nor a default sampler, so nothing says what a batch "
+                "of it is: implement `default_sampler`, as sg.pinn.PINN does."
             )
         batches, per_batch = _sampled(problem, params, sampler, key_rows, pool)
         points, outputs = per_batch * len(batches), 1

@@ -35,13 +35,14 @@ class Linearity(NamedTuple):
 
     - `way`: over the whole way to the solution of the linear model; `linear`: whether that is rounding alone,
       `nearly`: whether it is small enough for the theory to hold to the end.
-    - `step`: over one step of the recommended size; `halvings`: how often that had to be halved before the
-      model followed it.
+    - `step`: over one step of the recommended size; `raised`, `halved`: how often λ had to be raised tenfold
+      and η be halved before the model followed it.
     """
 
     way: Departure
     step: Departure
-    halvings: int
+    raised: int
+    halved: int
     linear: bool
     nearly: bool
 
@@ -52,23 +53,27 @@ def whole_way(drawn: Drawn, looker: Looker, system: System) -> Linearity:
     damping = REACH * float(np.trace(drawn.kernel)) / len(drawn.kernel)
     departure = _departure(drawn, looker, U @ (system.error * np.sqrt(w) / (w + damping)))
     linear = departure.residual <= LINEAR.get(drawn.dtype, 1e-2)
-    return Linearity(departure, departure, 0, linear, departure.residual <= NEARLY)
+    return Linearity(departure, departure, 0, 0, linear, departure.residual <= NEARLY)
 
 
 def one_step(
     known: Linearity, drawn: Drawn, looker: Looker, system: System, points: int, setting: Setting, seed: int
 ) -> tuple[Linearity, Setting]:
-    """Take one step of SNG on a batch of the pool, η halved while the model does not follow."""
+    """Take one step of SNG on a batch of the pool; raise λ, then lower η, until the model follows it."""
     S = system.batch(np.random.default_rng([seed, 1]), points)
     K, r = drawn.kernel, drawn.residual
-    u = np.zeros(len(r))
-    u[S] = np.linalg.solve(K[np.ix_(S, S)] + setting.damping * np.eye(len(S)), r[S])
-    for halvings in range(HALVINGS + 1):
+    mean_square = float(np.trace(K)) / len(K)
+    raised = halved = 0
+    while True:
+        u = np.zeros(len(r))
+        u[S] = np.linalg.solve(K[np.ix_(S, S)] + setting.damping * np.eye(len(S)), r[S])
         departure = _departure(drawn, looker, setting.step_size * u)
-        if departure.residual <= BEARABLE or halvings == HALVINGS:
-            break
-        setting = setting._replace(step_size=setting.step_size / 2)
-    return known._replace(step=departure, halvings=halvings), setting
+        if departure.residual <= BEARABLE or halved == HALVINGS:
+            return known._replace(step=departure, raised=raised, halved=halved), setting
+        if setting.damping < mean_square:
+            setting, raised = setting._replace(damping=10 * setting.damping), raised + 1
+        else:
+            setting, halved = setting._replace(step_size=setting.step_size / 2), halved + 1
 
 
 def _departure(drawn: Drawn, looker: Looker, cotangent: Float[np.ndarray, " p"]) -> Departure:

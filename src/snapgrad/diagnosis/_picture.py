@@ -1,28 +1,22 @@
 """The report as a picture."""
 
-import io
 from typing import Any
 
 import numpy as np
 
-from ..report import BLUE, GREY, INK, ORANGE
+from ..report import BLUE, GREY, INK, ORANGE, as_bytes
 from ._report import Diagnosis
 
 
 def picture(report: Diagnosis, kind: str) -> bytes:
     """The spectrum, and the rate per second against k, as `"svg"`, `"png"` or `"pdf"`."""
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     _spectrum(left, report)
     _rates(right, report)
-    buffer = io.BytesIO()
-    metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-    with rc_context({"svg.hashsalt": "snapgrad"}):
-        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
-    return buffer.getvalue()
+    return as_bytes(figure, kind)
 
 
 def _spectrum(ax: Any, report: Diagnosis) -> None:

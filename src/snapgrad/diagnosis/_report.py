@@ -21,7 +21,6 @@ from ._drawn import Drawn
 from ._linearity import Linearity
 from ._rehearsal import Setting
 
-
 PICTURES = (".svg", ".png", ".pdf")
 
 
@@ -72,8 +71,8 @@ class Diagnosis:
     - `curvature`: the smallest and largest eigenvalue of H on the range of J, (1, 1) for least squares.
     - `inconsistency`: the part of the residual that no parameters remove, ‖r*‖/‖r‖ on the pool.
     - `linearity`: how far one step departs from the linear model.
-    - `error`: what is to fall by `tolerance`: the error of the `"parameters"` where the pool determines them all,
-      else the `"residual"`.
+    - `error`: what is to fall by `tolerance`: the error of the `"parameters"` where the pool determines
+      all of them, else the `"residual"`.
     - `goal`: the tolerance, or 1.2 times the lowest error that was rehearsed where that is out of reach.
     - `sizes`: a `SampleSize` for each k.
     - `sample_size`, `name`, `setting`: the recommended k, method (`"SNG"` or `"SPRING"`) and λ, η, μ.

@@ -22,7 +22,8 @@ def _head(report: Diagnosis) -> str:
     rows = len(pool.kernel)
     of = f" of {pool.num_rows}" if pool.num_rows is not None and not pool.whole else ""
     lines = [
-        f"Pool: {pool.points} points{of}, {rows} rows, of a model with {pool.num_params} parameters ({pool.dtype}).",
+        f"Pool: {pool.points} points{of}, {rows} rows, of a model with {pool.num_params} parameters "
+        f"({pool.dtype}).",
         f"Kernel: {report.decay}.",
         "Effective dimension: "
         + ", ".join(f"{d:.3g} at λ = {lam:g}" for lam, d in report.decay.effective_dimension.items())
@@ -78,8 +79,8 @@ def _constants(report: Diagnosis) -> str:
         proved = row.proved or {}
         rates = [f"{name} {rate:.2g}" for name, rate in proved.items() if rate is not None]
         lines.append(
-            f"  {row.sample_size:5d}  α {_interval(row.alpha)}  β {_interval(row.beta)}  γ {_interval(row.gamma)}"
-            f"  guaranteed rate a step: {', '.join(rates)}"
+            f"  {row.sample_size:5d}  α {_interval(row.alpha)}  β {_interval(row.beta)}  "
+            f"γ {_interval(row.gamma)}  guaranteed rate a step: {', '.join(rates)}"
         )
     return "\n".join(lines)
 

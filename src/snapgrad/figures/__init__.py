@@ -14,6 +14,7 @@ NAMES = (
     "conjecture",
     "noise_floor",
     "tail_averaging",
+    "diagnosis",
 )
 """The figures in the order of the paper, then what goes beyond it."""
 

@@ -39,6 +39,8 @@ def command(
 ) -> None:
     """Recommends method, k, λ, η, μ, precision and sampler for a problem, each with its reason."""
     sizes = None if k is None else whole_numbers("--k", k)
+    if hessian not in ("identity", "wishart", "linear"):
+        raise UserError(f"--hessian must be identity, wishart or linear; got {hessian!r}.")
     make, look = jax.random.split(jax.random.key(seed))
     screen, show = live(stderr=True)
     with screen.status("starting") as status:

@@ -10,7 +10,7 @@ from ._decay import Decay
 from ._drawn import LEAST_SQUARES, Drawn, System
 from ._linearity import Linearity
 from ._rehearsal import Setting
-from ._report import Advice, SampleSize
+from ._report import Advice, SampleSize, Sure
 
 CLEAR = 1.5
 """A choice is clear where the next one takes this many times as long."""
@@ -236,7 +236,7 @@ def _percent(part: float) -> str:
     return f"{100 * part:.2g} %" if np.isfinite(part) else "more than numbers can hold"
 
 
-def _sure(clear: bool, trusted: bool) -> str:
+def _sure(clear: bool, trusted: bool) -> Sure:
     if not trusted:
         return "low"
     return "high" if clear else "medium"

@@ -37,7 +37,7 @@ SHARE = 0.5
 
 
 def diagnose(
-    problem: AbstractProblem,
+    problem: Any,
     key: PRNGKeyArray,
     *,
     params: Params = None,

@@ -64,7 +64,7 @@ class Stage:
             return np.ones(len(system.error))
         if system.action is system.rows:
             return np.sqrt(system.values)
-        return np.linalg.qr(system.action, mode="r")
+        return np.asarray(np.linalg.qr(system.action, mode="r"))
 
     def _size(self, E: Float[np.ndarray, "e G"]) -> Float[np.ndarray, " G"]:
         W = self.weights

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +22,7 @@ from ._linearity import Linearity
 from ._rehearsal import Setting
 
 PICTURES = (".svg", ".png", ".pdf")
+Sure: TypeAlias = Literal["high", "medium", "low"]
 
 
 class SampleSize(NamedTuple):
@@ -60,7 +61,7 @@ class Advice(NamedTuple):
     about: str
     value: Any
     reason: str
-    sure: Literal["high", "medium", "low"]
+    sure: Sure
 
 
 @dataclass(frozen=True)

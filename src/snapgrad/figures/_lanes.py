@@ -23,7 +23,7 @@ class Lanes(NamedTuple):
 
 
 @eqx.filter_jit
-def _begin(lanes: Lanes, chosen: AbstractProblem, keys: PRNGKeyArray, k: int) -> Any:
+def _begin(lanes: Lanes, chosen: AbstractProblem, keys: Any, k: int) -> Any:
     sampler = Uniform(chosen.num_rows or 0, k)
 
     def one(lam: Any, eta: Any, mu: Any, key: PRNGKeyArray) -> Any:
@@ -33,7 +33,7 @@ def _begin(lanes: Lanes, chosen: AbstractProblem, keys: PRNGKeyArray, k: int) ->
 
 
 @eqx.filter_jit
-def _go_on(lanes: Lanes, chosen: AbstractProblem, keys: PRNGKeyArray, k: int, steps: int, state: Any) -> Any:
+def _go_on(lanes: Lanes, chosen: AbstractProblem, keys: Any, k: int, steps: int, state: Any) -> Any:
     sampler = Uniform(chosen.num_rows or 0, k)
 
     def one(lam: Any, eta: Any, mu: Any, key: PRNGKeyArray, state: Any) -> Any:
@@ -59,7 +59,7 @@ def _over(one: Any, lanes: Lanes, stateful: bool = False) -> Any:
 
 
 def arrivals(
-    chosen: AbstractProblem, keys: PRNGKeyArray, k: int, lanes: Lanes, target: float, most: int, chunk: int
+    chosen: AbstractProblem, keys: Any, k: int, lanes: Lanes, target: float, most: int, chunk: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean steps to the target for each setting, infinite if not all runs arrive in time; and the errors.
 

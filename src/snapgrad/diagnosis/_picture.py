@@ -65,6 +65,6 @@ def _rates(ax: Any, report: Diagnosis) -> None:
         title="best settings at each k, on this machine",
     )
     ax.set_xticks(k, [str(size) for size in k])
-    ax.minorticks_off()
+    ax.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     ax.grid(alpha=0.3)
     ax.legend()

@@ -159,7 +159,7 @@ def _best_of_grid(
     most: int,
     chunk: int,
 ) -> tuple[float, ...]:
-    """Seconds, k, λ, η and μ of the fastest setting; nothing much slower than `limit` is watched to its end."""
+    """Seconds, k, λ, η and μ of the fastest setting; nothing much slower than `limit` is watched on."""
     eta, mu = (x.ravel() for x in np.meshgrid(ETAS, MOMENTA, indexing="ij"))
     mean_square = float(np.trace(report.drawn.kernel)) / len(report.drawn.kernel)
     best = (WATCHED * limit, np.nan, np.nan, np.nan, np.nan)

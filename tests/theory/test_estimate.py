@@ -350,7 +350,7 @@ def test_table_of_a_flat_spectrum():
 
 
 def test_a_crowd_of_eigenvalues_that_arpack_cannot_tell_apart_is_factored(monkeypatch):
-    """A steep kernel has hundreds of nearly equal smallest eigenvalues, which the iteration never separates."""
+    """A steep kernel has hundreds of smallest eigenvalues alike, which the iteration never separates."""
     A = -np.diag(np.geomspace(1e-12, 1, 250))
 
     def gives_up(*args, **kwargs):

@@ -49,7 +49,8 @@ def problem(name: str, size: Size, seed: int) -> AbstractProblem:
     m, n = SIZES[size]["num_rows"], SIZES[size]["num_params"]
     key = jax.random.fold_in(jax.random.key(seed), PROBLEMS["full"].index(name))
     if name in ("curve", "surface"):
-        return Teacher(key, (1, 12, 1) if name == "curve" else (2, 10, 10, 1), m)
+        sizes, sharp = ((1, 16, 1), 8.0) if name == "curve" else ((2, 10, 10, 1), 2.0)
+        return Teacher(key, sizes, m, sharp)
     spectrum, _, rest = name.partition(", ")
     noise = NOISE if "noisy" in name else 0.0
     if spectrum == "clustered":
@@ -297,7 +298,7 @@ STUDY = Study(
         "Left: time to a relative error of 10⁻⁴ with the settings that sg.diagnose recommends, over that of "
         "the best of a grid of k × λ × η × μ (4 × 3 × 11 × 9, SNG and SPRING), for linear problems with four "
         "spectra and two Hessians, clustered rows, 1 % noise, and two networks close to their goal (m = 400, "
-        "n = 64 and 37 or 151; k = 4 to 32; means over three runs). Dotted: twice the time. Right: rates "
+        "n = 64, 49 and 151; k = 4 to 32; means over three runs). Dotted: twice the time. Right: rates "
         "that the diagnosis predicts for the best SNG and SPRING at each k, against those of runs."
     ),
     panels=_panels,

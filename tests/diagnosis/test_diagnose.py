@@ -10,8 +10,9 @@ import pytest
 import snapgrad as sg
 from snapgrad.diagnosis._choose import choose
 from snapgrad.diagnosis._decay import decay
-from snapgrad.diagnosis._drawn import draw, system
+from snapgrad.diagnosis._drawn import draw
 from snapgrad.diagnosis._linearity import whole_way
+from snapgrad.diagnosis._reduced import system
 from snapgrad.diagnosis._rehearsal import Race, Setting, Stage, expected_steps, fitted_rate
 from snapgrad.figures._lanes import Lanes, arrivals
 
@@ -230,3 +231,9 @@ def test_a_problem_on_which_nothing_depends_is_refused():
     idle = sg.LeastSquares(lambda p, x: 0.0 * p["a"] + x, jnp.ones(4), {"a": 1.0})
     with pytest.raises(ValueError, match="no row of the pool depends on any parameter"):
         sg.diagnose(idle, KEY)
+
+
+def test_a_problem_that_is_solved_is_refused():
+    solved = sg.LeastSquares(lambda p, x: p["a"] * x - 2 * x, jnp.ones(4), {"a": 2.0})
+    with pytest.raises(ValueError, match="nothing is left to train"):
+        sg.diagnose(solved, KEY)

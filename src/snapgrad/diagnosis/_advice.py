@@ -7,15 +7,14 @@ import numpy as np
 
 from ..linalg import rank_cutoff
 from ._decay import Decay
-from ._drawn import LEAST_SQUARES, Drawn, System
+from ._drawn import Drawn
 from ._linearity import Linearity
+from ._reduced import LEAST_SQUARES, System
 from ._rehearsal import Setting
 from ._report import Advice, SampleSize, Sure
 
 CLEAR = 1.5
 """A choice is clear where the next one takes this many times as long."""
-CHANGING = 0.1
-"""A kernel that changes by more in one step is not the same for long."""
 NOISY = 1e-3
 """A larger part of the residual outside the range of J than this is noise that training meets soon."""
 CLUSTERED = 0.3

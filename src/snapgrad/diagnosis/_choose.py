@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..theory import Interval
-from ._drawn import System
+from ._reduced import System
 from ._rehearsal import Race, Setting, Stage, expected_steps, fitted_rate
 
 SEEDS = 4

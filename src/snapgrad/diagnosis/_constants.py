@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from .. import theory
-from ._drawn import System
+from ._reduced import System
 from ._report import SampleSize
 
 DRAWS = 400

@@ -16,8 +16,9 @@ from ._choose import choose
 from ._clock import step_seconds
 from ._constants import constants
 from ._decay import decay
-from ._drawn import Drawn, System, draw, system
+from ._drawn import Drawn, draw
 from ._linearity import one_step, whole_way
+from ._reduced import System, system
 from ._report import Diagnosis, SampleSize
 
 DAMPINGS = {"float64": (1e-10, 1e-4, 1e-2), "float32": (1e-5, 1e-3, 1e-2)}

@@ -12,7 +12,6 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from .._contracts import AbstractProblem, AbstractSampler, Linearisation, Pair, Params
-from ..linalg import rank_cutoff
 from ..operators import stack
 
 SAME = {"float64": 1e-8, "float32": 1e-5}
@@ -163,6 +162,10 @@ def draw(
     if problem.num_rows is not None:
         one = jnp.zeros(1, int)
         outputs = jax.eval_shape(lambda p: problem.linearise(p, one).residual, params).shape[0]
+        if 2 * outputs > MOST_ROWS:
+            raise ValueError(
+                f"`problem` has {outputs} residuals for each of its rows; at most 1000 are looked at."
+            )
         points = min(problem.num_rows, max(2, pool // outputs))
         chosen = np.sort(jax.random.permutation(key_rows, problem.num_rows)[:points])
         batches, per_batch = (jnp.asarray(chosen),), None
@@ -240,79 +243,3 @@ def _dead(acts: Any) -> tuple[tuple[str, int, int], ...]:
         if dead:
             found.append((jax.tree_util.keystr(path), dead, int(np.size(leaf))))
     return tuple(found)
-
-
-class System(NamedTuple):
-    """The pool as a linear problem in the coordinates of its row space: r = A e + r*, J = R Vᵀ.
-
-    - `rows`: R, orthogonal columns, the square roots of the kernel's eigenvalues long.
-    - `action`: A = ∂r/∂θ V, which is R for least squares; `error`: e = Vᵀ(θ − θ*); `noise`: r*.
-    - `values`: the eigenvalues of the kernel, largest first.
-    - `curvature`: the smallest and largest eigenvalue of H on the range of J, (1, 1) for least squares.
-    - `full`: whether every parameter is determined, so that errors are those of parameters.
-    """
-
-    rows: Float[np.ndarray, "p e"]
-    action: Float[np.ndarray, "p e"]
-    error: Float[np.ndarray, " e"]
-    noise: Float[np.ndarray, " p"]
-    values: Float[np.ndarray, " e"]
-    curvature: tuple[float, float]
-    full: bool
-    outputs: int
-
-    @property
-    def inconsistency(self) -> float:
-        """‖r*‖/‖r‖: the part of the residual that no parameters remove."""
-        whole = np.linalg.norm(self.action @ self.error + self.noise)
-        return float(np.linalg.norm(self.noise) / whole) if whole else 0.0
-
-    @property
-    def noisy(self) -> bool:
-        """Whether the residual has a part outside the range of J, rounding aside."""
-        return self.inconsistency > NOISE
-
-    @property
-    def points(self) -> int:
-        """Points of the pool, each with `outputs` rows."""
-        return len(self.rows) // self.outputs
-
-    def batch(self, rng: np.random.Generator, points: int) -> Int[np.ndarray, " k"]:
-        """The rows of some points, drawn without replacement."""
-        chosen = rng.choice(self.points, points, replace=False)
-        return (chosen[:, None] * self.outputs + np.arange(self.outputs)).ravel()
-
-
-NOISE = 1e-6
-"""A larger part of the residual outside the range of J than this is not rounding, in float64."""
-LEAST_SQUARES = 1e-3
-"""A derivative of the residual that is this near to J is J; float32 leaves no more."""
-
-
-def system(drawn: Drawn, looker: Looker) -> System:
-    """The pool as a `System`."""
-    w, U = np.linalg.eigh(drawn.kernel)
-    keep = w > rank_cutoff(len(w), jnp.dtype(drawn.dtype)) * w[-1]
-    if not keep.any():
-        raise ValueError("no row of the pool depends on any parameter: the Jacobian is zero.")
-    w, U = w[keep][::-1], U[:, keep][:, ::-1]
-    R = U * np.sqrt(w)
-    A, curvature = R, (1.0, 1.0)
-    if drawn.mismatch is not None and drawn.mismatch > LEAST_SQUARES:
-        A = looker.action(U / np.sqrt(w))
-    B = U.T @ A  # UᵀHU Σ
-    if A is not R:
-        H = np.linalg.eigvalsh((B / np.sqrt(w) + (B / np.sqrt(w)).T) / 2)
-        largest = float(np.linalg.norm(A / np.sqrt(w), 2))
-        curvature = max(float(H[0]), 0.0), largest
-    error = U.T @ drawn.residual / np.sqrt(w) if A is R else np.linalg.lstsq(B, U.T @ drawn.residual)[0]
-    return System(
-        rows=R,
-        action=A,
-        error=error,
-        noise=drawn.residual - A @ error,
-        values=w,
-        curvature=curvature,
-        full=len(w) == drawn.num_params,
-        outputs=drawn.outputs,
-    )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ._drawn import System
+from ._reduced import System
 
 LOST = 1e3
 """A setting whose error has grown by this factor has diverged."""

@@ -90,7 +90,7 @@ def _damping(drawn: Drawn, system: System, straight: Linearity, setting: Setting
     if not straight.nearly:
         text = f"{share}: the model is not linear, and smaller damping sends it far away."
         if straight.raised:
-            text = f"{share}, raised tenfold {straight.raised} times until the model followed a step."
+            text = f"{share}, raised tenfold {_often(straight.raised)} until the model followed a step."
         return Advice("damping", setting.damping, text, "low")
     if system.inconsistency > NOISY and relative >= 1e-4:
         text = f"{share}: damping keeps noise out of directions that batches see rarely."
@@ -104,7 +104,7 @@ def _damping(drawn: Drawn, system: System, straight: Linearity, setting: Setting
 def _step(system: System, straight: Linearity, rehearsed: Setting, setting: Setting, trusted: bool) -> Advice:
     if setting.step_size < rehearsed.step_size:
         text = (
-            f"halved {straight.halved} times from the {rehearsed.step_size:.3g} that is best for a linear "
+            f"halved {_often(straight.halved)} from the {rehearsed.step_size:.3g} that is best for a linear "
             f"model: over a longer step the residual departs from it by more than half."
         )
         return Advice("step_size", setting.step_size, text, "low")
@@ -181,9 +181,9 @@ def _warnings(
         )
     if not straight.linear:
         out.append(
-            f"The model is not linear: on the way to the solution of the linear model the residual departs "
-            f"from it by {_percent(straight.way.residual)} of its change and the kernel changes by "
-            f"{_percent(straight.way.kernel)}; over one recommended step by "
+            f"The model is not linear. On the way to the solution of its linear model, the residual departs "
+            f"from what that says by {_percent(straight.way.residual)} of its change, and the kernel changes "
+            f"by {_percent(straight.way.kernel)}; over one recommended step by "
             f"{_percent(straight.step.residual)} and {_percent(straight.step.kernel)}."
         )
         if straight.nearly:
@@ -232,7 +232,13 @@ def _warnings(
 
 
 def _percent(part: float) -> str:
-    return f"{100 * part:.2g} %" if np.isfinite(part) else "more than numbers can hold"
+    if not np.isfinite(part):
+        return "more than numbers can hold"
+    return f"{100 * part:.2g} %" if part < 10 else f"a factor of {part:.2g}"
+
+
+def _often(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def _sure(clear: bool, trusted: bool) -> Sure:

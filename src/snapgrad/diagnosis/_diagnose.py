@@ -65,8 +65,8 @@ def diagnose(
       without rows to count, such as a PINN, keeps the batches of its own sampler.
     - `tolerance`: how far the error is to fall, relative to now. By default 1e-4 where the pool determines
       all parameters and their error counts, and 1e-2 where it is the residual.
-    - `seconds`: about how long it may take, compilation of the model not counted. Less time means shorter
-      rehearsals and fewer intervals.
+    - `seconds`: about how long it may compute, compilation and timing of the model not counted. Less time
+      means shorter rehearsals and fewer intervals.
     - `show`: is called with a line of progress now and then.
 
     **Returns:** a `sg.Diagnosis`: `str()` of it is meant to be read. `ValueError` if an argument is out of

@@ -17,7 +17,7 @@ SEEDS = 4
 MARGIN = 0.1
 """A rate is never stated more narrowly than this, on either side: a run differs from the next by as much."""
 CLEARANCE = 0.08
-"""With noise, settings must get below the target by this part: errors fluctuate, and may touch it by chance."""
+"""With noise, settings must get this far below the target: errors fluctuate, and may touch it by chance."""
 ERRORS = 3.0
 """Otherwise by so many standard deviations between races."""
 

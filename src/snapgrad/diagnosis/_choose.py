@@ -16,10 +16,10 @@ SEEDS = 4
 """Races that confirm a setting, on batches of their own."""
 MARGIN = 0.1
 """A rate is never stated more narrowly than this, on either side: a run differs from the next by as much."""
-CLEARANCE = 0.08
-"""With noise, settings must get this far below the target: errors fluctuate, and may touch it by chance."""
 ERRORS = 3.0
 """Otherwise by so many standard deviations between races."""
+CLEARANCE = 0.08
+"""With noise, settings must get this far below the target: errors fluctuate, and may touch it by chance."""
 
 
 class Expected(NamedTuple):

@@ -77,10 +77,8 @@ class Stage:
         target: float,
         most: int,
         deadline: float = np.inf,
-        first: int = 1,
-        late: float = LATE,
     ) -> Race:
-        """Steps until the error is `target` times the first one; ends a little after `first` have arrived.
+        """Steps until the error is `target` times the first one; ends a little after the first arrival.
 
         The `deadline` is in processor time: what a busy machine finds does not depend on how busy it is.
         """
@@ -112,8 +110,7 @@ class Stage:
             if not keep.all():
                 alive, E, phi, now = alive[keep], E[:, keep], phi[:, keep], now[keep]
             before = now
-            done = np.sort(steps[np.isfinite(steps)])
-            if not len(alive) or (len(done) >= first and t >= late * done[first - 1]):
+            if not len(alive) or t >= LATE * steps.min():
                 break
             if t % 16 == 0 and time.thread_time() > deadline:
                 break

@@ -71,7 +71,7 @@ class Diagnosis:
     - `drawn`, `eigenvalues`, `decay`: the pool, and its kernel's spectrum.
     - `curvature`: the smallest and largest eigenvalue of H on the range of J, (1, 1) for least squares.
     - `inconsistency`: the part of the residual that no parameters remove, ‖r*‖/‖r‖ on the pool.
-    - `linearity`: how far one step departs from the linear model.
+    - `linearity`: how far the model departs from its linear one, over a step and on the whole way.
     - `error`: what is to fall by `tolerance`: the error of the `"parameters"` where the pool determines
       all of them, else the `"residual"`.
     - `goal`: the tolerance, or 1.2 times the lowest error that was rehearsed where that is out of reach.

@@ -136,9 +136,7 @@ def _rates(
             settings[names.index(report.name)] = report.setting
         lanes = Lanes(*(jnp.asarray(column) for column in settings.T))
         # No target: both run as far as the rehearsals did, for a rate over the same steps.
-        length = max(x.over for x in found)
-        length = min(most, max(length, 4 * chunk if row.sample_size == report.sample_size else chunk))
-        length = -(-max(length, _wanted(report, row.sample_size)) // chunk) * chunk
+        length = max(min(most, max(x.over for x in found)), _wanted(report, row.sample_size), chunk)
         _, error = arrivals(chosen, keys, row.sample_size, lanes, 0.0, length, chunk)
         for index, x in enumerate(found):
             over = min(x.over, length)

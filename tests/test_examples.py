@@ -17,6 +17,7 @@ import snapgrad as sg
 
 ROOMS = {
     "sg": sg,
+    "diagnosis": sg.diagnosis,
     "linalg": sg.linalg,
     "methods": sg.methods,
     "operators": sg.operators,
@@ -34,7 +35,7 @@ NO_EXAMPLE = re.compile(
     \w+\.(Abstract\w+  # what one subclasses; docs/architecture.md shows how
     |\w*State)$  # what a method or loop remembers, made by it alone
     |theory\.exact\.(all_subsets|probabilities|weight|singular_values)$  # for the other files of theory
-    |training\.(with_options_of|as_transformation|move)  # for other rooms
+    |training\.(with_options_of|as_transformation|move|advance|prepare)  # for other rooms
     """,
     re.VERBOSE,
 )
@@ -71,7 +72,7 @@ def test_example(name, tmp_path, monkeypatch):
         exec(compile(block, f"example of {name}", "exec"), names)
 
 
-@pytest.mark.parametrize("page", ["architecture", "training"])
+@pytest.mark.parametrize("page", ["architecture", "training", "diagnose"])
 def test_page(page):
     """The examples of a page run as printed, in order, in one namespace."""
     text = (Path(__file__).parents[1] / "docs" / f"{page}.md").read_text()

@@ -23,14 +23,16 @@ MAY_IMPORT = {
     "problems": BASE | {"linalg", "operators"},
     "theory": BASE | {"linalg", "sampling", "operators"},
     "training": BASE | {"methods", "problems", "sampling", "operators"},
+    "diagnosis": BASE | {"linalg", "operators", "sampling", "methods", "theory", "training", "report"},
     "report": {"_checks"},
     "reproduce": BASE | {"report", "__version__"},
     "pinn": BASE | {"linalg", "structure", "operators", "sampling", "methods", "training"} | PAGES,
     "netket": BASE | {"linalg", "operators", "methods", "training"} | PAGES,
     "figures": BASE
     | {"linalg", "operators", "sampling", "methods", "problems", "theory", "training", "pinn", "netket"}
+    | {"diagnosis"}
     | PAGES,
-    "cli": BASE | {"problems", "theory", "pinn", "netket", "figures", "__version__"} | PAGES,
+    "cli": BASE | {"problems", "theory", "diagnosis", "pinn", "netket", "figures", "__version__"} | PAGES,
 }
 
 

@@ -1,5 +1,6 @@
 """snapgrad: sketch-and-project natural gradients in JAX."""
 
+from . import diagnosis as diagnosis
 from . import linalg as linalg
 from . import methods as methods
 from . import pinn as pinn
@@ -13,6 +14,8 @@ from ._contracts import AbstractSampler as AbstractSampler
 from ._contracts import Linearisation as Linearisation
 from ._contracts import Pair as Pair
 from ._contracts import Result as Result
+from .diagnosis import Diagnosis as Diagnosis
+from .diagnosis import diagnose as diagnose
 from .linalg import CG as CG
 from .methods import SGD as SGD
 from .methods import SNG as SNG

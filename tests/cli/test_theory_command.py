@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from snapgrad import theory
 from snapgrad.cli import app
 from snapgrad.cli import theory as command
-from snapgrad.cli._shared import UserError
+from snapgrad.cli._shared import UserError, read_matrix
 
 J = np.random.default_rng(0).standard_normal((12, 4))
 
@@ -51,13 +51,13 @@ def test_matrices_are_read_from_csv_npy_and_npz(tmp_path, kind):
         np.savez(path, anything=J)
     else:
         np.savez(path, other=np.ones(3), J=J)
-    np.testing.assert_array_equal(command.read_matrix(path), J)
+    np.testing.assert_array_equal(read_matrix("--matrix", path), J)
 
 
 def test_a_csv_of_one_row_or_of_whole_numbers_is_a_matrix(tmp_path):
     path = tmp_path / "J.csv"
     path.write_text("1, 2,3\n")
-    np.testing.assert_array_equal(command.read_matrix(path), [[1.0, 2.0, 3.0]])
+    np.testing.assert_array_equal(read_matrix("--matrix", path), [[1.0, 2.0, 3.0]])
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,6 @@ def test_what_is_no_matrix_is_refused_in_one_line(tmp_path, name, write, words):
     write(tmp_path / name)
     for word in words:
         with pytest.raises(UserError, match=word) as error:
-            command.read_matrix(tmp_path / name)
+            read_matrix("--matrix", tmp_path / name)
         assert name in str(error.value) and "pickle" not in str(error.value).replace("allow_pickle", "")
         assert "\n" not in str(error.value)

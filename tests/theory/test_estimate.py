@@ -347,3 +347,16 @@ def test_table_of_a_flat_spectrum():
         assert row.spring.estimate == pytest.approx(want) and covers(row.spring, want)
     with pytest.raises(ValueError, match="`sample_sizes` must hold at least one"):
         theory.table(np.eye(3), [])
+
+
+def test_a_crowd_of_eigenvalues_that_arpack_cannot_tell_apart_is_factored(monkeypatch):
+    """A steep kernel has hundreds of smallest eigenvalues alike, which the iteration never separates."""
+    A = -np.diag(np.geomspace(1e-12, 1, 250))
+
+    def gives_up(*args, **kwargs):
+        raise _estimate.ArpackNoConvergence("no convergence", np.zeros(0), np.zeros((0, 0)))
+
+    monkeypatch.setattr(_estimate, "eigsh", gives_up)
+    value, vector = _top(A)
+    np.testing.assert_allclose(value, -1e-12, rtol=1e-3)
+    assert abs(vector[0]) > 0.999

@@ -1,4 +1,4 @@
-"""The command line, one file per command: reproduce, list, report, theory, pinn, quantum."""
+"""The command line, one file per command: reproduce, list, report, theory, diagnose, pinn, quantum."""
 
 import sys
 from typing import Annotated, Any
@@ -7,8 +7,8 @@ import typer
 
 from .. import __version__
 from ..reproduce import ResultsError, settle_environment
+from . import diagnose, pinn, quantum, report, reproduce, theory
 from . import list as list_
-from . import pinn, quantum, report, reproduce, theory
 from ._cache import keep_compiled
 from ._shared import INTERRUPTED, USAGE, StoppedError, UserError
 
@@ -18,6 +18,7 @@ for name, module in (
     ("list", list_),
     ("report", report),
     ("theory", theory),
+    ("diagnose", diagnose),
     ("pinn", pinn),
     ("quantum", quantum),
 ):

@@ -15,6 +15,7 @@ NAMES = (
     "noise_floor",
     "tail_averaging",
     "tuning",
+    "diagnosis",
 )
 """The figures in the order of the paper, then what goes beyond it."""
 

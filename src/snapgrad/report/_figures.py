@@ -55,6 +55,17 @@ def render(draws: Sequence[Draw], name: str, size: tuple[float, float] = (4.7, 3
     return out.getvalue()
 
 
+def as_bytes(figure: Any, kind: str) -> bytes:
+    """A figure as `"svg"`, `"png"` or `"pdf"`: the same figure gives the same bytes."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+    with matplotlib.rc_context({"svg.hashsalt": "snapgrad"}):
+        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+    return buffer.getvalue()
+
+
 def ticks(ax: Any, values: Any) -> None:
     """Marks exactly these values on the horizontal axis, as plain numbers."""
     values = list(values)

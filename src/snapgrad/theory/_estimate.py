@@ -15,7 +15,8 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.linalg import eigh
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from .._checks import positive_int, real_scalar
 from ..sampling import SquaredVolume, Uniform
@@ -364,7 +365,12 @@ def _top(A: Any, start: Float[np.ndarray, " d"] | None = None) -> tuple[float, F
     start = np.ones(size) if start is None else start  # a fixed start: the same numbers every time
     # Where products are expensive, six digits do: sampling leaves two, and the error of a value is squared.
     tol: Any = 0 if isinstance(A, np.ndarray) else 1e-6
-    w, Q = eigsh(A, k=1, which="LA", v0=start, tol=tol)
+    try:
+        w, Q = eigsh(A, k=1, which="LA", v0=start, tol=tol)
+    except ArpackNoConvergence:  # a crowd of nearly equal eigenvalues, such as the smallest ones of P̄
+        if not isinstance(A, np.ndarray):
+            raise
+        w, Q = eigh(A, subset_by_index=[size - 1, size - 1])
     return float(w[0]), Q[:, 0]
 
 

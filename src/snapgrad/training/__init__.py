@@ -7,6 +7,8 @@ from ._fit import fit as fit
 from ._fit import least_squares as least_squares
 from ._fit import with_options_of as with_options_of
 from ._optax import as_optax as as_optax
+from ._run import advance as advance
+from ._run import prepare as prepare
 from ._run import run as run
 from ._step import TrainState as TrainState
 from ._step import as_transformation as as_transformation

@@ -23,7 +23,7 @@ SHORT = 0.1
 FLATNESS = 3
 """The power of those odds: ρ = k/n holds for a flat spectrum only."""
 MOST_BETA = 2.0
-"""β is at most this times n/k, and a quarter less for least squares; rows in random directions have n/k."""
+"""β is at most this times n/k; for least squares it starts a quarter lower. Random directions have n/k."""
 
 
 class Trend(eqx.Module):
@@ -108,8 +108,9 @@ class Pace(eqx.Module):
         part = (1 - agreement) * foresight.part  # for least squares the closed forms know better
         rho = jnp.clip(jnp.maximum(rho, part**FORESIGHT), 0, 1)
 
-        most = jnp.maximum(1, MOST_BETA * (1 - agreement / 4) * n / k)
-        least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, most)
+        most = max(1.0, MOST_BETA * n / k)
+        random = jnp.maximum(1, (1 - agreement / 4) * most)
+        least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, random)
         # Nothing improves: steps are too long, unless φ foresees new batches, for then they are too short.
         change = jnp.where(part > SHORT, -LOWER, jnp.where(noisy, RAISE, 0)) / time
         log_raise = jnp.clip(self.log_raise + change, 0, jnp.log(most / least))

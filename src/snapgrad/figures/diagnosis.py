@@ -245,11 +245,13 @@ def _table(data: Data) -> list[dict[str, Any]]:
 
 
 def _draw_times(ax: Any, data: Data) -> None:
-    from ..report import BLUE, GREY, ORANGE
+    from ..report import BLUE, GREY, INK, ORANGE
 
     names, ratios = _names(data), np.minimum(_ratios(data), 10)
     places = np.arange(len(names))[::-1]
-    ax.barh(places, ratios - 0.5, left=0.5, color=[BLUE if r <= 2 else ORANGE for r in ratios], height=0.6)
+    colours = [BLUE if r <= 2 else ORANGE for r in ratios]
+    ax.barh(places, ratios - 1, left=1, color=colours, height=0.6)
+    ax.axvline(1, color=INK, linewidth=1)
     ax.axvline(2, color=GREY, linestyle=":")
     ax.set_yticks(places, names, fontsize=8)
     ax.set(xscale="log", xlabel="time, recommended / best of grid", xlim=(0.5, 10))

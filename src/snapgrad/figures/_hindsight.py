@@ -52,7 +52,7 @@ def errors_over_grid(
     count = STEP_SIZES.size * MOMENTA.size
     start = jnp.broadcast_to(family.start[:, None], (len(family.start), count, family.start.shape[1]))
     lanes, found, done = Lanes(start, jnp.zeros_like(start)), [], 0
-    while done < steps:
+    while steps - done >= every:
         records = min(1000, steps - done) // every
         lanes, errors = _chunk(family, lanes, key, jnp.asarray(done), sample_size, every, records)
         found.append(np.asarray(errors))

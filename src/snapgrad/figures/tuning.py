@@ -36,7 +36,7 @@ SIZES: dict[Size, dict[str, Any]] = {
         "nets": 4,
         "train": 120,
     },
-    "quick": {"rows": 40, "params": 10, "seeds": 1, "steps": 200, "noisy": 500, "nets": 1},
+    "quick": {"rows": 40, "params": 10, "seeds": 1, "steps": 100, "noisy": 500, "nets": 1},
 }
 TOLERANCE, NOISE, NOISY_SAMPLE = 1e-4, 0.05, 10
 PATIENCE = 3

@@ -39,11 +39,7 @@ SIZES: dict[Size, dict[str, Any]] = {
         "chains": 3,
         "train": 120,
     },
-<<<<<<< Updated upstream
-    "quick": {"rows": 40, "params": 10, "seeds": 1, "steps": 100, "noisy": 500, "nets": 1},
-=======
-    "quick": {"rows": 40, "params": 10, "seeds": 1, "steps": 200, "noisy": 500, "nets": 1, "chains": 1},
->>>>>>> Stashed changes
+    "quick": {"rows": 40, "params": 10, "seeds": 1, "steps": 100, "noisy": 500, "nets": 1, "chains": 1},
 }
 TOLERANCE, NOISE, NOISY_SAMPLE = 1e-4, 0.05, 10
 PATIENCE = 3

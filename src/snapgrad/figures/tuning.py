@@ -42,12 +42,12 @@ SIZES: dict[Size, dict[str, Any]] = {
     "quick": {"rows": 40, "params": 10, "seeds": 1, "steps": 100, "noisy": 500, "nets": 1, "chains": 1},
 }
 TOLERANCE, NOISE, NOISY_SAMPLE = 1e-4, 0.05, 10
-PATIENCE = 3
+PATIENCE = 5
 """A run that takes this many times the tuned number of steps has failed."""
 CHUNK = 500
 """Steps between two looks at whether a run has arrived; one number, so that there is one program."""
-LIMITS, TICKS = (0.1, 6.5), (0.1, 0.2, 0.5, 1, 1.5, 3)
-POISSON = {"sample_size": 10, "steps": 300, "tolerance": 0.1, "every": 10}
+LIMITS, TICKS = (0.1, 7), (0.1, 0.2, 0.5, 1, 1.5, 3, 5)
+POISSON = {"sample_size": 10, "steps": 1000, "tolerance": 0.03, "every": 10}
 
 
 class Energy(AbstractProblem):
@@ -222,7 +222,7 @@ def _over_grid(
 
 
 def _poisson(size: Size, seed: int, tick: Tick) -> dict[str, np.ndarray]:
-    """The paper's network: steps to a relative error of 0.1."""
+    """The paper's network: steps to a relative error of 0.03."""
     full = size == "full"
     problem = DiscretePoisson() if full else DiscretePoisson(12, 6)
     k, every, goal = POISSON["sample_size"] if full else 3, POISSON["every"], np.array(POISSON["tolerance"])
@@ -461,12 +461,12 @@ STUDY = Study(
         "for that problem (λ = 0), to a relative error of 1e-4 in the norm of JᵀHJ (the root of the excess "
         "loss), or to what the best pair reaches in 10⁴ steps. Least-quadratics, m = 1000, n = 100, three "
         "problems each. Right: the error on the noise floor relative to the best of the same grid (k = 10, b "
-        "perturbed by 5 %); steps to a relative error of 0.1 for the paper's network (k = 10, 24 pairs, λ = "
+        "perturbed by 5 %); steps to a relative error of 0.03 for the paper's network (k = 10, 24 pairs, λ = "
         "0.01); steps to the error that the best of 12 settings (λ, η, μ) of SPRING reaches in 120 steps, on "
         "four small PINNs; steps to a relative error of 1e-3, and errors after 300 steps, of quantum states "
         "on three spin chains (10 sites, 64 samples a step, the default of the NetKet driver against SPRING "
         "with the better of two settings out of 30; where NetKet is installed). Dots at the top edge: not "
-        "within three times the tuned number. Below the dotted line Auto is better; the dashed line is one "
+        "within five times the tuned number. Below the dotted line Auto is better; the dashed line is one "
         "and a half times the tuned number."
     ),
     panels=_panels,

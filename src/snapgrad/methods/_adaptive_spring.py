@@ -21,6 +21,8 @@ from ._trial import PROBE, TrialState, attempt, dot, real_dtype, residual_at, tr
 START, START_COUPLED = 1e-2, 3e-2
 """The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide.
 The second is for other losses than ½‖r‖²: small directions of J then carry what other rows add to r."""
+FALLS = 0.6
+"""For those it falls with this power of ‖r‖/‖r₀‖, which says less of the distance to the solution."""
 
 
 class AdaptiveSpringState(eqx.Module):
@@ -91,8 +93,8 @@ class AdaptiveSpring(AbstractMethod):
         k, n = jac.shape
         size = jnp.sqrt(dot(r, r)).astype(state.first.dtype)
         first = jnp.where(state.trial.step == 0, size, state.first)
-        start = START if lin.loss_at is None else START_COUPLED
-        falling = start * jnp.minimum(1, size / jnp.where(first > 0, first, 1))
+        start, power = (START, 1.0) if lin.loss_at is None else (START_COUPLED, FALLS)
+        falling = start * jnp.minimum(1, size / jnp.where(first > 0, first, 1)) ** power
         damping = jnp.maximum(state.trial.damping, falling)
         system = linear_system(jac, damping, self.solver, r.dtype)
         time = (state.trial.step + 1).astype(size.dtype)

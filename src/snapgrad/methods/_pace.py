@@ -12,8 +12,9 @@ PATIENCE = 50
 """Steps before a lack of progress is taken for noise."""
 LEAST_BETA = 4
 """β starts at this over the fraction of a row that others explain: twice what random directions need."""
-RAISE, LOWER = 16, 4
-"""Without progress log β grows by the first over the number of steps; where steps are too short it falls."""
+RAISE, RAISE_COUPLED, LOWER = 16, 1, 4
+"""Without progress log β grows by the first over the number of steps, and by the second where H is far from
+the identity, so that ‖r‖ is no measure of progress; where steps are too short it falls."""
 NEARLY = 0.99
 """A β above this fraction of its bound counts as being there."""
 FORESIGHT = 1.5
@@ -112,7 +113,8 @@ class Pace(eqx.Module):
         random = jnp.maximum(1, (1 - agreement / 4) * most)
         least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, random)
         # Nothing improves: steps are too long, unless φ foresees new batches, for then they are too short.
-        change = jnp.where(part > SHORT, -LOWER, jnp.where(noisy, RAISE, 0)) / time
+        raised = agreement * RAISE + (1 - agreement) * RAISE_COUPLED
+        change = jnp.where(part > SHORT, -LOWER, jnp.where(noisy, raised, 0)) / time
         log_raise = jnp.clip(self.log_raise + change, 0, jnp.log(most / least))
         beta = least * jnp.exp(log_raise)
         # No progress although β is what it is at most: the noise floor.

@@ -26,6 +26,7 @@ CACHE = Path(__file__).parents[1] / ".pytest_cache" / "jax" / os.environ.get("PY
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
+import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
@@ -36,3 +37,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # Checks every jaxtyping annotation of the library while the tests run.
 install_import_hook("snapgrad", "strict.check")
+
+
+MOST_MAPS = 20_000
+"""Every compiled program takes memory maps, of which Linux gives a process 65,530: beyond them it crashes."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_old_programs():
+    """Lets go of compiled programs before there are too many; those that come again are on the disk."""
+    maps = Path("/proc/self/maps")
+    if maps.exists() and sum(1 for _ in maps.open()) > MOST_MAPS:
+        jax.clear_caches()
+    yield

@@ -215,7 +215,7 @@ def test_kaczmarz_on_fresh_rows():
 
 
 def test_beta_follows_what_rows_say_of_each_other():
-    """1½ n/k for rows in random directions, less for smooth ones, and raised while nothing improves."""
+    """2n/k for rows in random directions, less for smooth ones, and raised while nothing improves."""
     method = sg.AdaptiveSpring()
 
     def beta(J, r, steps=1):
@@ -235,7 +235,7 @@ def test_beta_follows_what_rows_say_of_each_other():
     J = jax.random.normal(KEY, (k, n))
     value, pace = beta(J, jnp.ones(k))
     np.testing.assert_allclose(pace.explained, (k - 1) / n, rtol=0.25)  # of k − 1 others, with their damping
-    np.testing.assert_allclose(value, 1.5 * n / k, rtol=1e-9)
+    np.testing.assert_allclose(value, 2 * n / k, rtol=1e-9)
     x = jnp.linspace(0, 1, k)
     smooth = jnp.exp(-((x[:, None] - jnp.linspace(0, 1, n)[None]) ** 2) / 0.1)
     value, pace = beta(smooth, jnp.sin(3 * x))

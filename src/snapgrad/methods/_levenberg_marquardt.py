@@ -80,11 +80,17 @@ class LevenbergMarquardt(AbstractMethod):
         root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
         A = J / root[None]
         damping, shift = nearest_damping(state.trial.damping, k, n)
-        solver = "auto" if shift is damping else "cholesky"
+        lam, exact = damping.astype(J.dtype), shift is damping
+        solver = "auto" if exact else "cholesky"
         factors = factorise(lambda: gram(A.T), shift.astype(J.dtype), solver, rows=A, unit=1.0)
 
         def solve(u: Float[Array, " k"]) -> Params:
-            x = cgls(A, u, damping, factors, REFINEMENTS)
+            if exact:
+                x = factors.solve(A.T @ u)
+                # One refinement of the seminormal equations is as good as the orthogonal factor itself.
+                x = x + factors.solve(A.T @ (u - A @ x) - lam * x)
+            else:
+                x = cgls(A, u, lam, factors, REFINEMENTS)
             return from_pairs(unravel((x / root).astype(before.dtype)))
 
         step = solve(lin.residual)

@@ -24,7 +24,7 @@ SHORT = 0.1
 FLATNESS = 3
 """The power of those odds: ρ = k/n holds for a flat spectrum only."""
 MOST_BETA = 2.0
-"""β is at most this times n/k; for least squares it starts a quarter lower. Random directions have n/k."""
+"""β is at most this times n/k; rows in random directions need n/k."""
 
 
 class Trend(eqx.Module):
@@ -110,8 +110,7 @@ class Pace(eqx.Module):
         rho = jnp.clip(jnp.maximum(rho, part**FORESIGHT), 0, 1)
 
         most = max(1.0, MOST_BETA * n / k)
-        random = jnp.maximum(1, (1 - agreement / 4) * most)
-        least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, random)
+        least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, most)
         # Nothing improves: steps are too long, unless φ foresees new batches, for then they are too short.
         raised = agreement * RAISE + (1 - agreement) * RAISE_COUPLED
         change = jnp.where(part > SHORT, -LOWER, jnp.where(noisy, raised, 0)) / time

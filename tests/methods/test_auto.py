@@ -99,8 +99,8 @@ def test_first_step_is_spring_when_there_are_few_rows():
     step_size = method.report(state)["step_size"]
     np.testing.assert_allclose(step, step_size * expected, rtol=1e-10)
     np.testing.assert_allclose(state.few.increment, expected, rtol=1e-10)
-    # ρ = 2/3 at the first step, β = 3/2 · 8/3.
-    np.testing.assert_allclose(step_size, (2 / 3 + 1 / 4) / (5 / 3), rtol=1e-12)
+    # ρ = 2/3 at the first step, β = 16/3.
+    np.testing.assert_allclose(step_size, (2 / 3 + 3 / 16) / (5 / 3), rtol=1e-12)
 
 
 def test_second_step_keeps_momentum():

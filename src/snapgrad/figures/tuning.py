@@ -418,26 +418,26 @@ def _draw(ax: Any, data: Data) -> None:
 
 
 def _draw_others(ax: Any, data: Data) -> None:
-    from ..report import GREY, palette
+    from ..report import BLUE, GREEN, GREY, INK, ORANGE
 
-    named = {
-        "5 % noise\n(error)": data["noise"]["auto"] / data["noise"]["tuned"],
-        "Poisson\nnetwork": data["poisson"]["auto"] / data["poisson"]["tuned"],
-        **{f"PINN\n{name}": data[name]["auto"] / data[name]["tuned"] for name in _networks(data)},
-        **{f"{name[:-6]}\nchain": data[name]["auto"] / data[name]["tuned"] for name in _spins(data)},
-        **{
-            f"{name[:-6]}\n(error)": data[name]["auto_final"] / data[name]["tuned_final"]
-            for name in _spins(data)
-        },
-    }
-    for place, (values, colour) in enumerate(zip(named.values(), palette(len(named)), strict=True)):
-        shown = np.minimum(np.ravel(values), PATIENCE)
-        spread = 0.2 * np.linspace(-1, 1, len(shown)) if len(shown) > 1 else np.zeros(1)
-        ax.plot(place + spread, shown, "o", color=colour, markersize=3)
+    def ratio(name: str, what: str = "") -> np.ndarray:
+        return np.ravel(data[name][f"auto{what}"] / data[name][f"tuned{what}"])
+
+    spins = _spins(data)
+    columns = [
+        ("5 % noise (error)", INK, ratio("noise")),
+        ("Poisson network", BLUE, ratio("poisson")),
+        *((f"PINN {name}", GREEN, ratio(name)) for name in _networks(data)),
+        *((name.replace("-", " "), ORANGE, ratio(name)) for name in spins),
+        *((f"{name.replace('-', ' ')} (error)", ORANGE, ratio(name, "_final")) for name in spins),
+    ]
+    for place, (_, colour, values) in enumerate(columns):
+        spread = 0.2 * np.linspace(-1, 1, len(values)) if len(values) > 1 else np.zeros(1)
+        ax.plot(place + spread, np.minimum(values, PATIENCE), "o", color=colour, markersize=3)
     ax.axhline(1, color=GREY, linestyle=":")
     ax.axhline(1.5, color=GREY, linestyle="--")
-    ax.set(yscale="log", ylim=LIMITS, ylabel="Auto / tuned in hindsight")
-    ax.set_xticks(range(len(named)), list(named), fontsize=6.5)
+    ax.set(yscale="log", ylim=LIMITS, ylabel="without settings / tuned in hindsight")
+    ax.set_xticks(range(len(columns)), [name for name, _, _ in columns], fontsize=7, rotation=40, ha="right")
     ax.set_yticks(TICKS, list(map(str, TICKS)))
     ax.minorticks_off()
 

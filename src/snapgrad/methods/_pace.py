@@ -12,9 +12,11 @@ PATIENCE = 50
 """Steps before a lack of progress is taken for noise."""
 LEAST_BETA = 4
 """β starts at this over the fraction of a row that others explain: twice what random directions need."""
-RAISE, RAISE_COUPLED, LOWER = 16, 1, 4
-"""Without progress log β grows by the first over the number of steps, and by the second where H is far from
-the identity, so that ‖r‖ is no measure of progress; where steps are too short it falls."""
+RAISE, LOWER = 16, 4
+"""Without progress log β grows by the first over the number of steps; where steps are too short it falls."""
+WIDE = 20
+"""Where H is not the identity and n/k is more than this, β grows by as much less: ‖r‖ is no measure of
+progress there, and the bound of β far above what the few directions that matter need."""
 NEARLY = 0.99
 """A β above this fraction of its bound counts as being there."""
 FORESIGHT = 1.5
@@ -112,7 +114,7 @@ class Pace(eqx.Module):
         most = max(1.0, MOST_BETA * n / k)
         least = jnp.clip(LEAST_BETA / jnp.maximum(explained, tiny), 1, most)
         # Nothing improves: steps are too long, unless φ foresees new batches, for then they are too short.
-        raised = agreement * RAISE + (1 - agreement) * RAISE_COUPLED
+        raised = RAISE * (agreement + (1 - agreement) * min(1.0, WIDE * k / n))
         change = jnp.where(part > SHORT, -LOWER, jnp.where(noisy, raised, 0)) / time
         log_raise = jnp.clip(self.log_raise + change, 0, jnp.log(most / least))
         beta = least * jnp.exp(log_raise)

@@ -409,7 +409,7 @@ def _draw(ax: Any, data: Data) -> None:
                 )  # fmt: skip
     ax.axhline(1, color=GREY, linestyle=":")
     ax.axhline(1.5, color=GREY, linestyle="--")
-    ax.set(yscale="log", ylim=LIMITS, ylabel="steps of Auto / steps of tuned SPRING")
+    ax.set(yscale="log", ylim=LIMITS, ylabel="steps, Auto / tuned SPRING")
     ax.set(xlabel="sample size; within each, κ(H) grows from 1 to 1000")
     ax.set_xticks(range(len(ratios)), [f"k = {k}" for k in ratios])
     ax.set_yticks(TICKS, list(map(str, TICKS)))

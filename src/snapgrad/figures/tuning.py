@@ -37,7 +37,6 @@ SIZES: dict[Size, dict[str, Any]] = {
         "noisy": 4000,
         "nets": 4,
         "chains": 3,
-        "train": 120,
     },
     "quick": {"rows": 40, "params": 10, "seeds": 1, "steps": 100, "noisy": 500, "nets": 1, "chains": 1},
 }

@@ -73,7 +73,7 @@ class Pace(eqx.Module):
     For rows in random directions that is k/n: ρ is then at least k/n, and β at its most.
     Where few directions matter it is near one, and β can be far less, which is faster; how much less the rows
     alone do not say, so β is raised while nothing improves. All this is for least squares: the less the
-    Hessian of the loss is like the identity (`agreement` < 1), the larger is β.
+    Hessian of the loss is like the identity (`agreement` < 1), the more counts what φ foresees of a batch.
     """
 
     step_size: Float[Array, ""]  # η

@@ -39,7 +39,7 @@ def nearest_damping(damping: Float[Array, ""], rows: int, columns: int) -> tuple
 
     Where QR is not affordable, conjugate gradients make up for factors at a larger damping, up to a limit.
     """
-    if rows * columns**2 <= FLOP_LIMIT:
+    if affordable_solver(rows, columns) == "auto":
         return damping, damping
     least = TRUSTED * rank_cutoff(columns, damping.dtype)
     return jnp.maximum(damping, least / REFINEMENTS**2), jnp.maximum(damping, least)

@@ -8,7 +8,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from snapgrad.linalg import SOLVERS, factorise, gram, psd_solve
+from snapgrad.linalg import SOLVERS, _factorise, factorise, gram, psd_solve
+from snapgrad.linalg._factorise import TriangularFactors
 
 A = jax.random.normal(jax.random.key(0), (9, 5))
 B = jax.random.normal(jax.random.key(1), (2, 5))
@@ -20,6 +21,19 @@ def test_solves_with_several_right_hand_sides(solver):
     exact = np.linalg.inv(np.asarray(A.T @ A) + 0.1 * np.eye(5))
     np.testing.assert_allclose(jax.vmap(factors.solve)(B), B @ exact, rtol=1e-11)
     np.testing.assert_allclose(factors.inverse_diagonal(), np.diag(exact), rtol=1e-11)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("gpu", [False, True])
+def test_factors_for_many_solves_are_the_same_factors(solver, gpu, monkeypatch):
+    monkeypatch.setattr(_factorise, "on_gpu", lambda: gpu)
+    factors = factorise(gram(A.T), 0.1, solver, rows=A)
+    many = factors.for_many()
+    changed = gpu and isinstance(factors, TriangularFactors)
+    assert (many is factors) == (not changed)
+    assert many.for_many() is many
+    np.testing.assert_allclose(jax.vmap(many.solve)(B), jax.vmap(factors.solve)(B), rtol=1e-12)
+    np.testing.assert_allclose(many.inverse_diagonal(), factors.inverse_diagonal(), rtol=1e-12)
 
 
 def test_auto_takes_orthogonal_factors_where_the_gram_matrix_has_lost_the_damping():

@@ -83,6 +83,7 @@ class LevenbergMarquardt(AbstractMethod):
         lam, exact = damping.astype(J.dtype), shift is damping
         solver = "auto" if exact else "cholesky"
         factors = factorise(lambda: gram(A.T), shift.astype(J.dtype), solver, rows=A, unit=1.0)
+        factors = factors if exact else factors.for_many()  # refined below
 
         def solve(u: Float[Array, " k"]) -> Params:
             if exact:

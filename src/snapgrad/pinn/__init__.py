@@ -11,6 +11,9 @@ from ._domains import BoxBoundary as BoxBoundary
 from ._domains import Points as Points
 from ._domains import SpaceTime as SpaceTime
 from ._domains import Sphere as Sphere
+from ._march import Marched as Marched
+from ._march import Shifted as Shifted
+from ._march import march as march
 from ._network import MLP as MLP
 from ._network import Equinox as Equinox
 from ._network import Flax as Flax

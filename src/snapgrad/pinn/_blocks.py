@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import positive_int, real_scalar
@@ -21,7 +22,8 @@ class Block(eqx.Module):
 
     - `name`: what the block is called in batches and error messages.
     - `residual`: a function of `u`, itself an ordinary function of a point, and of one point `x`. It returns
-      one number, or a vector of them. Unknown coefficients of the problem arrive as keyword arguments.
+      one number, or a vector of them. Unknown coefficients of the problem arrive as keyword arguments. An
+      equinox module may hold arrays, such as coefficients: others of the same shape need no new compilation.
     - `domain`: where the condition holds, such as `sg.pinn.Box`, its `boundary()`, or `sg.pinn.Points`.
     - `points`: how many points each step draws; by default all of `sg.pinn.Points`.
     - `weight`: the factor of the block's mean square in the loss.
@@ -34,7 +36,7 @@ class Block(eqx.Module):
     """
 
     name: str = eqx.field(static=True)
-    residual: Callable = eqx.field(static=True)
+    residual: Callable
     domain: AbstractDomain | Points
     points: int = eqx.field(static=True)
     weight: Float[Array, ""]
@@ -63,7 +65,9 @@ class Block(eqx.Module):
                     f"`points` is missing for block {name!r}: say how many to draw for each step."
                 )
             points = most
-        self.name, self.residual, self.domain = name, residual, domain
+        # A tree without leaves for a plain function; the arrays of a module are its leaves.
+        self.residual = residual if isinstance(residual, eqx.Module | Partial) else Partial(residual)
+        self.name, self.domain = name, domain
         self.points = positive_int("points", points, most=most, most_name="the number of points given")
         self.weight = real_scalar("weight", weight, low=0)
 
@@ -85,7 +89,7 @@ class Row(eqx.Module):
     """A block's residual as a function of all parameters and one point."""
 
     network: Any
-    residual: Callable = eqx.field(static=True)
+    residual: Callable
 
     def __call__(self, params: Params, x: Any) -> Float[Array, "*o"]:
         """The residual at x."""

@@ -3,6 +3,7 @@
 from ._checkpoint import load as load
 from ._checkpoint import save as save
 from ._fit import CHECKPOINT as CHECKPOINT
+from ._fit import DEFAULT_STEPS as DEFAULT_STEPS
 from ._fit import fit as fit
 from ._fit import least_squares as least_squares
 from ._fit import with_options_of as with_options_of

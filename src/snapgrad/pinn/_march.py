@@ -1,0 +1,347 @@
+"""`sg.pinn.march`: a long time in slabs, each of which starts where the one before has ended."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+
+from .._checks import positive_int
+from .._contracts import Params, Result
+from ..training import DEFAULT_STEPS, fit, with_options_of
+from ._blocks import Block
+from ._domains import SpaceTime
+from ._network import evaluate
+from ._problem import PINN
+from ._solve import Solution, solve
+
+
+class Shifted(eqx.Module):
+    """A network whose first coordinate, time, counts from a moment of its own.
+
+    **Arguments:**
+
+    - `network`: any network.
+    - `start`: the time that it sees as zero.
+
+    ```python
+    network = sg.pinn.Shifted(sg.pinn.MLP([2, 8, 1]), start=0.5)
+    params = network.init(jax.random.key(0))
+    network(params, jnp.array([0.5, 0.1]))      # what the perceptron says at (0, 0.1)
+    ```
+    """
+
+    network: Any
+    start: Float[Array, ""]
+
+    def __init__(self, network: Any, start: Any):
+        self.network, self.start = network, jnp.asarray(start, float)
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """The parameters of the network."""
+        return self.network.init(key)
+
+    def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
+        """The network at a point of its own time."""
+        return self.network(params, jnp.concatenate([x[:1] - self.start, x[1:]]))
+
+
+class Marched(Result):
+    """What `sg.pinn.march` returns: a function of all times, made of one solution for each slab.
+
+    - `marched(x)`: the solution at a point `[d]`, or at each point of an array `[..., d]`. Where two slabs
+      meet, the later one speaks.
+    - `slabs`, `times`: the `sg.pinn.Solution` of each slab, and the times between which they hold.
+    - `relative_l2`: the error over all times, where the solution is known; else None.
+    - `history`: the records of all slabs one after the other, with `step` and `seconds` counted from the
+      first one and the number of the `slab`. Errors and losses in it are those of the present slab.
+    - `params`, `reason`, `rejected`, `state`: as in every `sg.Result`, one for each slab.
+
+    ```python
+    problem = sg.pinn.zoo("heat-1d", hidden=(8,), points=(40, 10, 10))
+    marched = sg.pinn.march(problem, jax.random.key(0), slabs=2, steps=4)
+    marched(jnp.array([[0.1, 0.5], [0.9, 0.5]])).shape            # (2,)
+    marched.times, marched.relative_l2
+    ```
+    """
+
+    slabs: tuple[Solution, ...]
+    times: Float[np.ndarray, " slabs_and_one"] = eqx.field(converter=np.asarray)
+    relative_l2: Scalar | None
+
+    def __call__(self, x: Any) -> Array:
+        """The solution at x."""
+        x = jnp.asarray(x)
+        found = None
+        for i, slab in enumerate(self.slabs):
+            mine = x[..., 0] >= self.times[i]
+            if found is None:
+                found = slab(x)
+                continue
+            # Elsewhere a slab is asked about its own start: what it says there must not spoil derivatives.
+            safe = jnp.concatenate([jnp.where(mine, x[..., 0], self.times[i])[..., None], x[..., 1:]], -1)
+            value = slab(safe)
+            found = jnp.where(mine.reshape(mine.shape + (1,) * (value.ndim - mine.ndim)), value, found)
+        return found
+
+
+Maker = Callable[[float, float, Callable | None], PINN]
+
+
+@with_options_of(fit)
+def march(problem: Any, key: PRNGKeyArray, *, slabs: Any = 8, **options: Any) -> Marched:
+    """Solves a time-dependent problem slab after slab; the end of one is the start of the next.
+
+    A network sees a short time at once, in which the solution changes little, and starts from the weights of
+    the slab before: chaotic, steep and long-lasting solutions that one network for all times does not find
+    come out accurately. Every slab has all the points of the blocks.
+
+    **Arguments:**
+
+    - `problem`: a `sg.pinn.PINN` whose blocks are on `sg.pinn.SpaceTime` domains. In later slabs a block on
+      `initial()` with residual r(u, x) asks for r(u, x) = r(v, x) of the slab before, v, so that initial
+      values and velocities go on. Or, for networks that hold their initial condition, a function
+      `make(start, end, before)` that returns the PINN of one slab; `before` is the solution of the slab
+      before, a function of a point, and None at first. Its networks must have parameters of one shape.
+    - `key`: the randomness of initial weights and points.
+    - `slabs`: how many of equal length, or the increasing times between which they lie, first and last
+      included. With a function the times must be given.
+    - `options`: those of `sg.pinn.solve`. `steps` and `seconds` are for the whole march, by default 1000
+      steps for each slab; slabs share them evenly, and what one leaves over, since it stops for `tol` or
+      `patience`, goes to the later ones. `checkpoint` holds one folder for each slab; a march that was
+      killed goes on in the slab where it was, to the same bytes. `callback` finds the number of the `slab`
+      in its records, and if it says stop, the march ends with that slab. `params` is where the first slab
+      starts.
+
+    **Returns:** a `sg.pinn.Marched`, a function of all times. `ValueError` names the block that cannot be cut
+    into slabs: one on a domain without time, or of data; unknown coefficients belong to all times at once.
+
+    ```python
+    problem = sg.pinn.zoo("heat-1d", hidden=(8,), points=(40, 10, 10))
+    marched = sg.pinn.march(problem, jax.random.key(0), slabs=2, steps=4)
+    marched(jnp.array([0.75, 0.5])), marched.reason                # one value; a reason for each slab
+    ```
+    """
+    if options.pop("state", None) is not None:
+        raise ValueError("`state` belongs to one slab: go on with a march by `checkpoint`.")
+    make, times = _maker(problem, slabs)
+    sampler, callback = _sampler(options.pop("sampler", None)), options.pop("callback", None)
+    folder, params = options.pop("checkpoint", None), options.pop("params", None)
+    budget = _Budget.of(options.pop("steps", None), options.pop("seconds", None), len(times) - 1)
+    done: list[Solution] = []
+    for i, (start, end) in enumerate(pairwise(times)):
+        here = make(start, end, done[-1] if done else None)
+        found = solve(
+            here,
+            jax.random.fold_in(key, i),
+            sampler=None if sampler is None else sampler(here),
+            callback=None if callback is None else partial(_numbered, callback, i),
+            checkpoint=None if folder is None else Path(folder) / f"slab-{i:03d}",
+            params=params,
+            **budget.share(len(times) - 1 - i),
+            **options,
+        )
+        done.append(found)
+        params, budget = found.params, budget.after(found)
+        if found.reason == "callback":
+            break
+    return _joined(tuple(done), times[: len(done) + 1], problem.test if isinstance(problem, PINN) else None)
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """The steps and seconds that are left."""
+
+    steps: int | None
+    seconds: float | None
+
+    @classmethod
+    def of(cls, steps: int | None, seconds: float | None, slabs: int) -> "_Budget":
+        if steps is None and seconds is None:
+            steps = DEFAULT_STEPS * slabs
+        if steps is not None and positive_int("steps", steps) < slabs:
+            raise ValueError(f"`steps` must be at least 1 for each of {slabs} slabs, got {steps}.")
+        return cls(steps, seconds)
+
+    def share(self, slabs: int) -> dict[str, Any]:
+        """What the next of so many slabs may use."""
+        least = np.finfo(float).tiny  # the last slabs may have used a little more than their share
+        seconds = None if self.seconds is None else max(self.seconds / slabs, least)
+        return {"steps": None if self.steps is None else self.steps // slabs, "seconds": seconds}
+
+    def after(self, slab: Solution) -> "_Budget":
+        """What a slab leaves."""
+        steps, seconds = (slab.history[name][-1] for name in ("step", "seconds"))
+        return _Budget(
+            None if self.steps is None else self.steps - int(steps),
+            None if self.seconds is None else self.seconds - float(seconds),
+        )
+
+
+class Continued(eqx.Module):
+    """The residual of an initial condition less that of the slab before."""
+
+    residual: Callable
+    network: Any
+    params: Params
+
+    def __call__(self, u: Callable, x: Float[Array, " d"]) -> Float[Array, "*o"]:
+        """Zero where both agree."""
+        before = partial(evaluate, self.network, self.params)
+        return jnp.asarray(self.residual(u, x)) - jnp.asarray(self.residual(before, x))
+
+
+def _maker(problem: Any, slabs: Any) -> tuple[Maker, list[float]]:
+    """The function that makes the problem of a slab, and the times between slabs."""
+    if isinstance(problem, PINN):
+        times = _times(slabs, _span(problem))
+        return partial(_slab, problem, times), times
+    if not callable(problem):
+        raise TypeError(
+            f"`problem` must be a sg.pinn.PINN, or a function of (start, end, before) that returns one; got "
+            f"{type(problem).__name__}."
+        )
+    return problem, _times(slabs, None)
+
+
+def _times(slabs: Any, span: tuple[float, float] | None) -> list[float]:
+    if np.ndim(slabs) == 0:
+        count = positive_int("slabs", slabs)
+        if span is None:
+            raise ValueError(
+                f"`slabs` must be the times between slabs, such as [0, 0.5, 1], where `problem` is a "
+                f"function; got {slabs!r}."
+            )
+        return [float(time) for time in np.linspace(*span, count + 1)]
+    times = [float(time) for time in slabs]
+    if len(times) < 2 or any(b <= a for a, b in pairwise(times)):
+        raise ValueError(f"`slabs` must be at least two increasing times, got {slabs!r}.")
+    if span is not None and (times[0], times[-1]) != span:
+        raise ValueError(f"`slabs` must go from {span[0]} to {span[1]} as `problem` does, got {slabs!r}.")
+    return times
+
+
+def _span(problem: PINN) -> tuple[float, float]:
+    """From when to when a problem reaches; `ValueError` if it cannot be cut into slabs."""
+    if problem.unknowns:
+        raise ValueError(
+            f"`problem` must not have unknowns, which belong to all times at once; got "
+            f"{', '.join(problem.unknowns)}. Use sg.pinn.solve."
+        )
+    for block in problem.blocks:
+        if not isinstance(block.domain, SpaceTime):
+            raise ValueError(
+                f"block {block.name!r} must be on a sg.pinn.SpaceTime to be cut into slabs, got "
+                f"{type(block.domain).__name__}."
+            )
+    spans = {_ends(block) for block in problem.blocks if not _held(block)}
+    if len(spans) != 1:
+        raise ValueError(f"`problem` must have blocks from one start to one end, got {sorted(spans)}.")
+    (span,) = spans
+    held = [block for block in problem.blocks if _held(block)]
+    for block in held:
+        if _ends(block)[0] != span[0]:
+            raise ValueError(
+                f"block {block.name!r} must hold at the start, {span[0]}, or at all times; it holds at "
+                f"{_ends(block)[0]}. A march goes forward in time."
+            )
+    if not held:
+        raise ValueError(
+            "`problem` must have a block on domain.initial(), which says how slabs follow each other. For a "
+            "network that holds its initial condition give a function of (start, end, before) that returns "
+            "the problem of one slab."
+        )
+    return span
+
+
+def _ends(block: Block) -> tuple[float, float]:
+    return float(block.domain.start), float(block.domain.end)
+
+
+def _held(block: Block) -> bool:
+    start, end = _ends(block)
+    return start == end
+
+
+def _slab(problem: PINN, times: list[float], start: float, end: float, before: Solution | None) -> PINN:
+    """The problem from start to end. Slabs after the first differ in numbers alone: they share programs."""
+
+    def cut(block: Block) -> Block:
+        held = _held(block)
+        domain = SpaceTime(block.domain.space, start, start if held else end)
+        if not held or before is None:
+            return replace(block, domain=domain)
+        residual = Continued(block.residual, before.problem.network, before.params["network"])
+        return replace(block, domain=domain, residual=residual)
+
+    network = Shifted(problem.network, start - times[0])
+    known = problem.exact
+    if known is None and problem.test is not None:
+        known = _within(problem.test, times, start)
+    return PINN(network, [cut(block) for block in problem.blocks], known)
+
+
+def _within(test: tuple[Array, Array], times: list[float], start: float) -> tuple[Array, Array] | None:
+    """The points of a slab, some of them twice, so that every slab has as many."""
+    points, values = test
+    slab = np.searchsorted(times[1:-1], np.asarray(points[:, 0]), side="right")
+    rows = np.flatnonzero(slab == times.index(start))
+    if not rows.size:
+        return None
+    rows = np.resize(rows, np.bincount(slab).max())
+    return points[rows], values[rows]
+
+
+def _sampler(make: Any) -> Callable | None:
+    if make is None or callable(make):
+        return make
+    raise TypeError(
+        f"`sampler` must be a function that makes the sampler of a slab from its problem, such as "
+        f"sg.pinn.ResidualAdaptive itself; got {type(make).__name__}."
+    )
+
+
+def _numbered(callback: Callable, slab: int, record: dict[str, float], state: Any) -> Any:
+    return callback({**record, "slab": float(slab)}, state)
+
+
+def _joined(slabs: tuple[Solution, ...], times: list[float], test: tuple[Array, Array] | None) -> Marched:
+    history = _history(slabs)
+    marched = Marched(
+        params=tuple(slab.params for slab in slabs),
+        history=history,
+        code=jnp.stack([slab.code for slab in slabs]),
+        rejected=jnp.stack([slab.rejected for slab in slabs]),
+        state=tuple(slab.state for slab in slabs),
+        slabs=slabs,
+        times=np.array(times),
+        relative_l2=None,
+    )
+    tests = [test] if test is not None else [slab.problem.test for slab in slabs]
+    if any(part is None for part in tests):
+        return marched
+    errors = [(marched(points) - values, values) for points, values in tests if points is not None]
+    square = [sum(jnp.sum(part**2) for part in parts) for parts in zip(*errors, strict=True)]
+    return replace(marched, relative_l2=jnp.sqrt(square[0] / square[1]))
+
+
+def _history(slabs: tuple[Solution, ...]) -> dict[str, np.ndarray]:
+    """The records of all slabs, counted from the first one."""
+    names = dict.fromkeys(name for slab in slabs for name in slab.history)
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in ("slab", *names)}
+    before = dict.fromkeys(("step", "seconds"), 0.0)
+    for i, slab in enumerate(slabs):
+        count = len(slab.history["step"])
+        parts["slab"].append(np.full(count, float(i)))
+        for name in names:
+            values = slab.history.get(name, np.full(count, np.nan))
+            parts[name].append(values + before.get(name, 0.0))
+        before = {name: float(parts[name][-1][-1]) for name in before}
+    return {name: np.concatenate(values) for name, values in parts.items()}

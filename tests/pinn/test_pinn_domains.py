@@ -20,6 +20,10 @@ DOMAINS = {
         pinn.Box([0, -1], [2, 3]).boundary(),
         lambda x: ((x[:, 0] == 0) | (x[:, 0] == 2) | (x[:, 1] == -1) | (x[:, 1] == 3)).all(),
     ),
+    "walls": (
+        pinn.Box([0, -1, 5], [2, 3, 6], periodic=[True, False, True]).boundary(),
+        lambda x: ((x[:, 1] == -1) | (x[:, 1] == 3)).all() & (x[:, 0] > 0).all() & (x[:, 2] < 6).all(),
+    ),
     "ball": (
         pinn.Ball([1, 0, 0], 2),
         lambda x: (jnp.linalg.norm(x - jnp.eye(1, 3), axis=1) <= 2 + 1e-12).all(),

@@ -11,6 +11,11 @@ from ._domains import BoxBoundary as BoxBoundary
 from ._domains import Points as Points
 from ._domains import SpaceTime as SpaceTime
 from ._domains import Sphere as Sphere
+from ._features import Fourier as Fourier
+from ._features import Periodic as Periodic
+from ._features import Scaled as Scaled
+from ._features import network as network
+from ._hard import Hard as Hard
 from ._march import Marched as Marched
 from ._march import Shifted as Shifted
 from ._march import march as march
@@ -18,11 +23,14 @@ from ._network import MLP as MLP
 from ._network import Equinox as Equinox
 from ._network import Flax as Flax
 from ._operators import Derivatives as Derivatives
+from ._operators import biharmonic as biharmonic
+from ._operators import derivative as derivative
 from ._operators import derivatives as derivatives
 from ._operators import directional as directional
 from ._operators import divergence as divergence
 from ._operators import gradient as gradient
 from ._operators import laplacian as laplacian
+from ._operators import partials as partials
 from ._operators import time_derivative as time_derivative
 from ._problem import PINN as PINN
 from ._sampling import Collocation as Collocation

@@ -2,6 +2,7 @@
 
 import abc
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +40,16 @@ class AbstractDomain(eqx.Module):
     unit_dim: eqx.AbstractVar[int]
     """How many uniform numbers place a point."""
 
+    @property
+    def periods(self) -> dict[int, float]:
+        """The coordinates in which the domain is periodic, and the length of a period: none of them."""
+        return {}
+
+    def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """The corners of a box around the domain: here around a few thousand of its points."""
+        points = self.spread(jax.random.key(0), 4096)
+        return jnp.min(points, axis=0), jnp.max(points, axis=0)
+
     @abc.abstractmethod
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
         """Points of the domain from points of the unit cube, uniform from uniform."""
@@ -72,6 +83,9 @@ def sobol(dim: int, count: int) -> Float[np.ndarray, "N q"]:
 class Box(AbstractDomain):
     """The box of points between `low` and `high`, which hold one number for each coordinate.
 
+    `periodic` says in which coordinates the two ends are the same place, for all of them at once or one by
+    one. Such a coordinate has no boundary, and `sg.pinn.network(box)` is periodic in it.
+
     Raises `ValueError` if the box is empty.
 
     ```python
@@ -79,13 +93,15 @@ class Box(AbstractDomain):
     box.sample(jax.random.key(0), 100)          # 100 independent points, an array of shape (100, 2)
     box.spread(jax.random.key(0), 100)          # the same, evenly spread
     box.boundary()                              # its four sides
+    sg.pinn.Box([0, -1], [2, 1], periodic=[True, False]).boundary()      # the lower and the upper one
     ```
     """
 
     low: Float[Array, " d"]
     high: Float[Array, " d"]
+    periodic: tuple[bool, ...] = eqx.field(static=True)
 
-    def __init__(self, low: Any, high: Any):
+    def __init__(self, low: Any, high: Any, periodic: bool | Sequence[bool] = False):
         low, high = (
             real_array(name, np.atleast_1d(value), ndim=1) for name, value in (("low", low), ("high", high))
         )
@@ -97,6 +113,22 @@ class Box(AbstractDomain):
                 f"{low.tolist()} and {high.tolist()}."
             )
         self.low, self.high = low, high
+        flags = np.asarray(periodic)
+        if flags.dtype != bool or flags.shape not in ((), low.shape):
+            raise ValueError(
+                f"`periodic` must be True or False, or {low.shape[0]} of them; got {periodic!r}."
+            )
+        self.periodic = tuple(np.broadcast_to(flags, low.shape).tolist())
+
+    @property
+    def periods(self) -> dict[int, float]:
+        """The periodic coordinates and their lengths."""
+        lengths = np.asarray(self.high - self.low).tolist()
+        return {i: length for i, length in enumerate(lengths) if self.periodic[i]}
+
+    def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """`low` and `high`."""
+        return self.low, self.high
 
     @property
     def dim(self) -> int:
@@ -113,7 +145,7 @@ class Box(AbstractDomain):
         return self.low[None] + (self.high - self.low)[None] * unit
 
     def boundary(self) -> "BoxBoundary":
-        """Its faces."""
+        """Its faces, but for those of periodic coordinates; `ValueError` where none is left."""
         return BoxBoundary(self)
 
 
@@ -128,6 +160,8 @@ class BoxBoundary(AbstractDomain):
     box: Box
 
     def __init__(self, box: Box):
+        if all(box.periodic):
+            raise ValueError("`box` is periodic in every coordinate, and has no boundary.")
         self.box = box
 
     @property
@@ -143,14 +177,16 @@ class BoxBoundary(AbstractDomain):
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
         """A point of the box, moved along one coordinate to a face."""
         lengths = self.box.high - self.box.low
-        areas = jnp.exp(jnp.sum(jnp.log(lengths)) - jnp.log(lengths))
+        walls = jnp.array([i for i, periodic in enumerate(self.box.periodic) if not periodic])
+        areas = jnp.exp(jnp.sum(jnp.log(lengths)) - jnp.log(lengths))[walls]
         edges = jnp.cumsum(jnp.repeat(areas / 2, 2)) / jnp.sum(areas)
         face = jnp.clip(
-            jnp.searchsorted(edges, unit[:, 0], side="right", method="compare_all"), 0, 2 * self.dim - 1
+            jnp.searchsorted(edges, unit[:, 0], side="right", method="compare_all"), 0, edges.shape[0] - 1
         )
-        ends = jnp.where(face % 2 == 0, self.box.low[face // 2], self.box.high[face // 2])
+        axis = walls[face // 2]
+        ends = jnp.where(face % 2 == 0, self.box.low[axis], self.box.high[axis])
         inside = self.box.place(unit[:, 1:])
-        return jnp.where(jnp.arange(self.dim)[None] == (face // 2)[:, None], ends[:, None], inside)
+        return jnp.where(jnp.arange(self.dim)[None] == axis[:, None], ends[:, None], inside)
 
 
 class Sphere(AbstractDomain):
@@ -182,6 +218,10 @@ class Sphere(AbstractDomain):
         """Directions of normal vectors."""
         return self.centre[None] + self.radius * _directions(unit)
 
+    def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """The corners of the cube around it."""
+        return self.centre - self.radius, self.centre + self.radius
+
 
 class Ball(AbstractDomain):
     """The points within `radius` of `centre`, in any dimension.
@@ -212,6 +252,10 @@ class Ball(AbstractDomain):
         """A direction and a distance."""
         distance = self.surface.radius * unit[:, :1] ** (1 / self.dim)
         return self.surface.centre[None] + distance * _directions(unit[:, 1:])
+
+    def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """The corners of the cube around it."""
+        return self.surface.bounds()
 
     def boundary(self) -> Sphere:
         """Its surface."""
@@ -256,6 +300,16 @@ class SpaceTime(AbstractDomain):
         """Time, then space."""
         time = self.start + (self.end - self.start) * unit[:, :1]
         return jnp.concatenate([time, self.space.place(unit[:, 1:])], axis=1)
+
+    @property
+    def periods(self) -> dict[int, float]:
+        """Those of space."""
+        return {axis + 1: length for axis, length in self.space.periods.items()}
+
+    def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """Those of time and of space."""
+        low, high = self.space.bounds()
+        return jnp.append(self.start, low), jnp.append(self.end, high)
 
     def initial(self) -> "SpaceTime":
         """The domain of space at the start."""

@@ -1,16 +1,24 @@
-"""The forward Laplacian: value, gradient and Laplacian of a function in one forward pass.
+"""Derivatives of a function in one forward pass: Taylor polynomials along directions, collapsed at the top.
 
-Every intermediate carries `(v, ∂v, Δv)`: its value, its q directional derivatives and the sum of its second
-derivatives. A linear map acts on all q + 2 of them alike, so that a weight matrix sees q + 2 vectors for each
-point and a row of the Jacobian is q + 2 outer products. Nested automatic differentiation has about twice as
-many.
+Along a direction s every intermediate v(x + ts) has derivatives v₁, v₂, … in t at t = 0. They are pushed
+through the traced function, for all directions side by side, by the chain rule of Faà di Bruno: with y = f(v)
+
+    y₁ = Df[v₁],  y₂ = Df[v₂] + D²f[v₁, v₁],  y₃ = Df[v₃] + 3 D²f[v₁, v₂] + D³f[v₁, v₁, v₁],  …
+
+The highest one enters linearly, so that where only a sum over directions is wanted, the sum alone is carried:
+for the Laplacian this is the forward Laplacian. A linear map acts on all of them alike, so that a weight
+matrix sees one vector for the value and one for each derivative carried, d + 2 of them for a Laplacian, and
+that is how many outer products a row of the Jacobian has. Nested automatic differentiation has many more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import comb
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Inexact
 
 from ..structure.compat import ClosedJaxpr, JaxprEqn, Literal, bind, called
@@ -73,33 +81,84 @@ _ELEMENTWISE |= {
 _ELEMENTWISE |= {"asinh", "acosh", "atanh", "abs", "lgamma", "digamma"}
 
 
+class Wanted(NamedTuple):
+    """Derivatives of one order: Σ_q weights[i, q] · dᵏ/dtᵏ along directions[q], for each i."""
+
+    directions: Float[np.ndarray, "q d"]
+    weights: Float[np.ndarray, "m q"]
+
+
+class Plan(NamedTuple):
+    """Which derivatives are carried: rows of order k are mixes[k - 1] times those along the directions.
+
+    Directions are sorted by the highest order they are needed for, so that those of order k or more are the
+    first ones; rows of order k begin with the derivatives along the directions that are needed beyond k.
+    """
+
+    directions: Float[np.ndarray, "q d"]
+    mixes: tuple[Float[np.ndarray, "r q"], ...]
+
+
 class Jet(NamedTuple):
-    """A value, its directional derivatives and the sum of its second derivatives."""
+    """A value, and the derivatives of each order that the plan carries."""
 
     value: Inexact[Array, "*s"]
-    slopes: Inexact[Array, "q *s"]
-    laplacian: Inexact[Array, "*s"]
+    parts: tuple[Inexact[Array, "r *s"], ...]
 
 
-def forward_laplacian(
-    fn: Callable, x: Float[Array, " d"], directions: Float[Array, "q d"], summed: Sequence[int]
-) -> Jet:
-    """`fn` at x: value, derivatives along `directions`, and the second ones summed over those in `summed`."""
+def taylor(
+    fn: Callable, x: Float[Array, " d"], wanted: Mapping[int, Wanted]
+) -> tuple[Inexact[Array, "*s"], dict[int, Inexact[Array, "m *s"]]]:
+    """`fn` at x, and for each order the derivatives that are wanted, in one forward pass."""
     closed = jax.make_jaxpr(fn)(x)
     if len(closed.jaxpr.outvars) != 1:
         raise TypeError(
             f"`u` must return one array for a point, got {len(closed.jaxpr.outvars)} of them; "
             f"differentiate them one by one."
         )
-    start = Jet(x, directions, jnp.zeros_like(x))
-    (out,) = _run(closed, [start], tuple(summed))
-    if isinstance(out, Jet):
-        return out
-    zeros = jnp.zeros_like(out)  # a constant
-    return Jet(out, jnp.broadcast_to(zeros, (len(directions), *zeros.shape)), zeros)
+    plan, reads = make_plan(wanted)
+    rows = [mix.shape[0] for mix in plan.mixes]
+    first = _mixed(plan.mixes[0], jnp.asarray(plan.directions, x.dtype)) if rows else None
+    parts = [jnp.zeros((count, *x.shape), x.dtype) for count in rows[1:]]
+    (out,) = _run(closed, [Jet(x, (first, *parts)) if rows else x], plan)
+    if not isinstance(out, Jet):  # a constant
+        value = jnp.asarray(out)
+        out = Jet(value, tuple(jnp.zeros((count, *value.shape), value.dtype) for count in rows))
+    return out.value, {k: _mixed(read, out.parts[k - 1]) for k, read in reads.items()}
 
 
-def _run(closed: ClosedJaxpr, args: Sequence[Any], summed: tuple[int, ...]) -> list[Any]:
+def make_plan(wanted: Mapping[int, Wanted]) -> tuple[Plan, dict[int, Float[np.ndarray, "m r"]]]:
+    """What to carry for the derivatives that are wanted, and how to read them off the rows of each order."""
+    tops: dict[tuple[float, ...], int] = {}
+    for order, (directions, _) in wanted.items():
+        for direction in map(tuple, directions.tolist()):
+            tops[direction] = max(order, tops.get(direction, 0))
+    ordered = sorted(tops, key=lambda direction: -tops[direction])
+    mixes, reads = [], {}
+    for order in range(1, max(tops.values(), default=0) + 1):
+        count = sum(top >= order for top in tops.values())
+        beyond = sum(top > order for top in tops.values())
+        asked = np.zeros((0, count))
+        if order in wanted:
+            asked = np.zeros((len(wanted[order].weights), count))
+            for q, direction in enumerate(map(tuple, wanted[order].directions.tolist())):
+                asked[:, ordered.index(direction)] += wanted[order].weights[:, q]
+        # Sums are carried in place of the directions that nothing beyond needs, where they are fewer.
+        sums = np.any(asked[:, beyond:], axis=1)
+        if np.count_nonzero(sums) < count - beyond:
+            rows = np.concatenate([np.eye(beyond, count), asked[sums]])
+            read = np.zeros((len(asked), len(rows)))
+            read[~sums, :beyond] = asked[~sums, :beyond]
+            read[sums, beyond:] = np.eye(np.count_nonzero(sums))
+        else:
+            rows, read = np.eye(count), asked
+        mixes.append(rows)
+        if order in wanted:
+            reads[order] = read
+    return Plan(np.array(ordered), tuple(mixes)), reads
+
+
+def _run(closed: ClosedJaxpr, args: Sequence[Any], plan: Plan) -> list[Any]:
     env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     env |= dict(zip(closed.jaxpr.invars, args, strict=True))
     read = lambda atom: atom.val if isinstance(atom, Literal) else env[atom]  # noqa: E731
@@ -108,15 +167,15 @@ def _run(closed: ClosedJaxpr, args: Sequence[Any], summed: tuple[int, ...]) -> l
         if not any(isinstance(value, Jet) for value in values):
             outs = bind(eqn, values)
         elif (inner := called(eqn)) is not None:
-            outs = _run(inner, values, summed)
+            outs = _run(inner, values, plan)
         else:
-            outs = _push(eqn, values, summed)
+            outs = _push(eqn, values, plan)
         env |= dict(zip(eqn.outvars, outs, strict=True))
     return [read(atom) for atom in closed.jaxpr.outvars]
 
 
-def _push(eqn: JaxprEqn, values: list[Any], summed: tuple[int, ...]) -> list[Any]:
-    """One equation on jets: the chain rule to second order."""
+def _push(eqn: JaxprEqn, values: list[Any], plan: Plan) -> list[Any]:
+    """One equation on jets: the chain rule."""
     active = [i for i, value in enumerate(values) if isinstance(value, Jet) and _inexact(value.value)]
     plain = [value.value if isinstance(value, Jet) else value for value in values]
     if not active:
@@ -135,35 +194,117 @@ def _push(eqn: JaxprEqn, values: list[Any], summed: tuple[int, ...]) -> list[Any
         return [found[i] for i in smooth]
 
     points = tuple(values[i].value for i in active)
-    # One product for the slopes and the Laplacian: a weight then sees them side by side.
-    tangents = [jnp.concatenate([values[i].slopes, values[i].laplacian[None]]) for i in active]
-    pushed = jax.vmap(lambda *t: jax.jvp(fn, points, t)[1])(*tangents)
-    second = _second(eqn, fn, active, points, [values[i].slopes[jnp.array(summed)] for i in active])
+    parts = [values[i].parts for i in active]
+    # One product for all orders: a weight then sees them side by side.
+    rows = [jnp.concatenate(part) for part in parts]
+    pushed = jax.vmap(lambda *tangents: jax.jvp(fn, points, tangents)[1])(*rows)
+    curved = _curved(eqn, fn, points, parts, active, plan)
+    ends = np.cumsum([mix.shape[0] for mix in plan.mixes])[:-1]
     for j, i in enumerate(smooth):
-        laplacian = pushed[j][-1] if second is None else pushed[j][-1] + second[j]
-        outs[i] = Jet(outs[i], pushed[j][:-1], laplacian)
+        orders = jnp.split(pushed[j], ends)
+        if curved is not None:
+            orders[1:] = [linear + more[j] for linear, more in zip(orders[1:], curved, strict=True)]
+        outs[i] = Jet(outs[i], tuple(orders))
     return outs
 
 
-def _second(
-    eqn: JaxprEqn, fn: Callable, active: list[int], points: tuple[Any, ...], slopes: list[Any]
-) -> list[Any] | None:
-    """Σ D²f[s, s] over the directions, or None where it vanishes."""
+def _curved(
+    eqn: JaxprEqn, fn: Callable, points: Any, parts: list[Any], active: list[int], plan: Plan
+) -> list[list[Any]] | None:
+    """For each order from the second, what the chain rule adds to Df[v_k]; None where that vanishes."""
     name = eqn.primitive.name
-    alone = len(active) == 1
-    if name in _LINEAR or (name in _MULTILINEAR and alone) or (name == "div" and active == [0]):
+    linear = name in _LINEAR or (name in _MULTILINEAR and len(active) == 1)
+    top = len(plan.mixes)
+    if linear or top == 1 or (name == "div" and active == [0]):
         return None
+    tower = _tower(fn, points[0], top) if name in _ELEMENTWISE else None
+    found = []
+    for order in range(2, top + 1):
+        mix = plan.mixes[order - 1]
+        terms: list[Any] = []
+        for size, group in _partitions(order).items():
+            if size > 2 and name in _MULTILINEAR:
+                continue
+            blocks = [
+                (count, [tuple(part[i - 1][: mix.shape[1]] for part in parts) for i in block])
+                for count, block in group
+            ]
+            if tower is not None:  # dʲf once, whatever the number of directions
+                products = [_scaled(count, _multiplied([only for (only,) in b])) for count, b in blocks]
+                terms.append([tower[size - 1][None] * _mixed(mix, _added(products))])
+            else:
+                slopes = [
+                    [_scaled(count, out) for out in jax.vmap(_slope(fn, points))(b)] for count, b in blocks
+                ]
+                terms.append([_mixed(mix, _added(outs)) for outs in zip(*slopes, strict=True)])
+        found.append([_added(outs) for outs in zip(*terms, strict=True)])
+    return found
 
-    def along(*direction: Any) -> list[Any]:
-        def slope(*moved: Any) -> list[Any]:
-            return jax.jvp(fn, moved, direction)[1]
 
-        return jax.jvp(slope, points, direction)[1]
+def _slope(fn: Callable, points: Any) -> Callable:
+    """Dʲfn[v, w, …] at the points, for a list of j directions; here j stays small and fn is one equation."""
 
-    if name in _ELEMENTWISE:  # f'' once, whatever the number of directions
-        ones = [jnp.ones_like(p) for p in points]
-        return [along(*ones)[0] * jnp.sum(slopes[0] ** 2, axis=0)]
-    return [jnp.sum(out, axis=0) for out in jax.vmap(along)(*slopes)]
+    def along(directions: list[Any]) -> list[Any]:
+        chain = fn
+        for direction in directions:
+            chain = (lambda inner, way: lambda *at: jax.jvp(inner, at, way)[1])(chain, direction)
+        return chain(*points)
+
+    return along
+
+
+def _tower(fn: Callable, point: Any, top: int) -> list[Any]:
+    """f′, f″, … of a function that acts on every entry by itself."""
+    ones = jnp.ones_like(point)
+    return [_slope(fn, (point,))([(ones,)] * order)[0] for order in range(1, top + 1)]
+
+
+@cache
+def _partitions(order: int) -> dict[int, list[tuple[int, tuple[int, ...]]]]:
+    """`{number of blocks: [(how many, sizes of the blocks)]}`: partitions of a set, but for the one block."""
+    counts: dict[tuple[int, ...], int] = {(): 1}
+    sizes: list[dict[tuple[int, ...], int]] = [counts]
+    for n in range(1, order + 1):  # the block of the last element has i elements
+        counts = {}
+        for i in range(1, n + 1):
+            for rest, count in sizes[n - i].items():
+                block = tuple(sorted((*rest, i)))
+                counts[block] = counts.get(block, 0) + comb(n - 1, i - 1) * count
+        sizes.append(counts)
+    found: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+    for block, count in sizes[order].items():
+        if len(block) > 1:
+            found.setdefault(len(block), []).append((count, block))
+    return found
+
+
+def _mixed(mix: Float[np.ndarray, "r q"], along: Inexact[Array, "q *s"]) -> Inexact[Array, "r *s"]:
+    """The product mix @ along, without a product where rows are merely chosen or added."""
+    if mix.shape[0] == mix.shape[1] and np.array_equal(mix, np.eye(len(mix))):
+        return along
+    if len(mix) and np.all(np.count_nonzero(mix, axis=1) == 1) and set(mix[mix != 0]) == {1}:
+        return along[np.argmax(mix, axis=1)]
+    if mix.shape[0] == 1 and np.all(mix == 1):
+        return jnp.sum(along, axis=0, keepdims=True)
+    return jnp.stack([_added([_scaled(w, along[q]) for q, w in enumerate(row) if w]) for row in mix])
+
+
+def _added(terms: Sequence[Any]) -> Any:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _multiplied(factors: Sequence[Any]) -> Any:
+    total = factors[0]
+    for factor in factors[1:]:
+        total = total * factor
+    return total
+
+
+def _scaled(factor: float, term: Any) -> Any:
+    return term if factor == 1 else float(factor) * term
 
 
 def _inexact(value: Any) -> bool:

@@ -7,10 +7,23 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import positive_int
 from .._contracts import Params
+
+FIRST_FREQUENCY = 2.0
+"""Typical wave number of the first layer of a sine network, for inputs of size one."""
+ACTIVATIONS: dict[str, Callable] = {
+    "tanh": jnp.tanh,
+    "sin": jnp.sin,
+    "gelu": jax.nn.gelu,
+    "swish": jax.nn.swish,
+    "softplus": jax.nn.softplus,
+    "sigmoid": jax.nn.sigmoid,
+}
+"""The activations that `sg.pinn.MLP` knows by name; all of them are smooth."""
 
 
 class MLP(eqx.Module):
@@ -20,11 +33,12 @@ class MLP(eqx.Module):
 
     - `sizes`: the number of inputs, the width of each hidden layer, and the number of outputs. With one
       output the network is a scalar function of a point, otherwise a vector-valued one.
-    - `activation`: applied between layers. It must be smooth where a PDE takes derivatives, which rules out
-      `relu` for second-order equations.
+    - `activation`: applied between layers; a function, or a name out of `tanh`, `sin`, `gelu`, `swish`,
+      `softplus`, `sigmoid`. It must be smooth where a PDE takes derivatives, which rules out `relu` for
+      second-order equations. `sin` is often the most accurate, and starts from weights of its own.
 
     ```python
-    network = sg.pinn.MLP([2, 64, 1])
+    network = sg.pinn.MLP([2, 64, 1], activation="sin")
     params = network.init(jax.random.key(0))
     network(params, jnp.zeros(2))              # one number
     ```
@@ -33,19 +47,34 @@ class MLP(eqx.Module):
     sizes: tuple[int, ...] = eqx.field(static=True)
     activation: Callable = eqx.field(static=True)
 
-    def __init__(self, sizes: Any, activation: Callable = jnp.tanh):
+    def __init__(self, sizes: Any, activation: Callable | str = "tanh"):
         sizes = tuple(positive_int(f"sizes[{i}]", size) for i, size in enumerate(sizes))
         if len(sizes) < 2:
             raise ValueError(f"`sizes` must hold at least inputs and outputs, got {sizes}.")
-        self.sizes, self.activation = sizes, activation
+        found = ACTIVATIONS.get(activation) if isinstance(activation, str) else activation
+        if not callable(found):
+            raise ValueError(
+                f"`activation` must be a function or one of {', '.join(ACTIVATIONS)}; got {activation!r}."
+            )
+        self.sizes, self.activation = sizes, found
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Glorot normal weights `[in, out]` and zero biases, one pair per layer."""
+        """Weights `[in, out]` and biases, one pair per layer.
+
+        Weights are Glorot normal and biases zero. Sine layers have random phases and weights that keep the
+        mean square of values and of slopes from layer to layer.
+        """
         layers = []
+        last = len(self.sizes) - 2
         for i, (fan_in, fan_out) in enumerate(pairwise(self.sizes)):
-            size = jnp.sqrt(2 / (fan_in + fan_out))
-            weight = size * jax.random.normal(jax.random.fold_in(key, i), (fan_in, fan_out))
-            layers.append({"W": weight, "b": jnp.zeros(fan_out)})
+            ours = jax.random.fold_in(key, i)
+            scale, bias = jnp.sqrt(2 / (fan_in + fan_out)), jnp.zeros(fan_out)
+            if self.activation is jnp.sin and i < last:
+                # A sine of random phase has mean square ½, and so has its slope: 2/fan_in keeps both.
+                scale = FIRST_FREQUENCY if i == 0 else jnp.sqrt(2 / fan_in)
+                phases = jax.random.uniform(jax.random.fold_in(ours, 1), (fan_out,))
+                bias = np.pi * (2 * phases - 1)
+            layers.append({"W": scale * jax.random.normal(ours, (fan_in, fan_out)), "b": bias})
         return layers
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -123,14 +152,34 @@ class Flax(eqx.Module):
         return self.module.apply({"params": params}, x)
 
 
-def evaluate(network: Any, params: Params, x: Any) -> Any:
-    """A network at one point; an output of shape `(1,)` counts as one number."""
+class NetworkError(ValueError):
+    """A network fails at a point; the innermost one of several wrapped networks says so."""
+
+
+def check_network(network: Any) -> Any:
+    """The network itself, or `TypeError` if it has not the shape of one."""
+    if not (callable(network) and callable(getattr(network, "init", None))):
+        raise TypeError(
+            f"`network` must have `init(key)` and be called as network(params, x), as sg.pinn.MLP is; "
+            f"got {type(network).__name__}. Wrap modules of equinox and flax in sg.pinn.Equinox and "
+            f"sg.pinn.Flax."
+        )
+    return network
+
+
+def evaluate(network: Any, params: Params, x: Any, inside: str = "") -> Any:
+    """A network at one point; an output of shape `(1,)` counts as one number.
+
+    `inside` is for error messages: what the network is wrapped in.
+    """
     try:
         out = network(params, x)
+    except NetworkError:
+        raise
     except Exception as error:
         shape = jax.tree.map(jnp.shape, x)
-        raise ValueError(
-            f"`network` fails at a point of shape {shape}; does it take that many inputs? "
-            f"{type(error).__name__}: {error}"
+        raise NetworkError(
+            f"`network`{inside and f' inside {inside}'} fails at a point of shape {shape}; does it take that "
+            f"many inputs? {type(error).__name__}: {error}"
         ) from error
     return jnp.reshape(out, ()) if getattr(out, "shape", None) == (1,) else out

@@ -16,7 +16,7 @@ from ..operators import jacobian, stack
 from ..structure.compat import ClosedJaxpr, Literal
 from ._blocks import Block, Row, draw_points
 from ._domains import AbstractDomain, Points
-from ._network import evaluate
+from ._network import check_network, evaluate
 from ._sampling import Collocation
 
 REFRESH_EVERY = 100
@@ -71,12 +71,7 @@ class PINN(AbstractProblem):
         exact: Callable | tuple[Any, Any] | None = None,
         unknowns: Mapping[str, Any] | None = None,
     ):
-        if not (callable(network) and callable(getattr(network, "init", None))):
-            raise TypeError(
-                f"`network` must have `init(key)` and be called as network(params, x), as sg.pinn.MLP is; "
-                f"got {type(network).__name__}. Wrap modules of equinox and flax in sg.pinn.Equinox and "
-                f"sg.pinn.Flax."
-            )
+        check_network(network)
         blocks = tuple(blocks)
         if not blocks:
             raise ValueError("`blocks` must hold at least one Block, got none.")

@@ -1,0 +1,234 @@
+"""What a network sees of a point: scaled or periodic coordinates, Fourier features; networks for domains.
+
+Each wrapper is itself a network, so that they nest around one another and around any other.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .._checks import positive_int, real_array
+from .._contracts import Params
+from ._domains import AbstractDomain
+from ._network import MLP, check_network, evaluate
+
+
+class Scaled(eqx.Module):
+    """A network that sees coordinates scaled from [low, high] to [−1, 1], where networks learn best.
+
+    **Arguments:**
+
+    - `network`: any network, such as `sg.pinn.MLP`.
+    - `low`, `high`: one number for each coordinate, such as the corners of a box; `ValueError` unless each
+      `low` is below its `high`.
+
+    ```python
+    network = sg.pinn.Scaled(sg.pinn.MLP([2, 16, 1]), low=[0, -100], high=[1, 100])
+    network(network.init(jax.random.key(0)), jnp.array([0.5, 20.0]))
+    ```
+    """
+
+    network: Any
+    low: Float[Array, " d"]
+    high: Float[Array, " d"]
+
+    def __init__(self, network: Any, low: Any, high: Any):
+        self.network = check_network(network)
+        self.low = real_array("low", np.atleast_1d(low), ndim=1)
+        self.high = real_array("high", np.atleast_1d(high), ndim=1, rows=self.low.shape[0])
+        if np.any(np.asarray(self.low) >= np.asarray(self.high)):
+            raise ValueError(f"`low` must be below `high` in every coordinate, got {low!r} and {high!r}.")
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """Those of the network inside."""
+        return self.network.init(key)
+
+    def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
+        """The output at one point."""
+        scaled = (2 * x - (self.low + self.high)) / (self.high - self.low)
+        return evaluate(self.network, params, scaled, "sg.pinn.Scaled")
+
+
+class Periodic(eqx.Module):
+    """A network that is exactly periodic in some coordinates, with all its derivatives.
+
+    Coordinate `axis` is replaced by cos(2πjx/length) and sin(2πjx/length) for j = 1, …, `harmonics`; the
+    others stay as they are. So a point of d coordinates, p of them periodic, has d + (2 · harmonics − 1) p
+    features, which is how many inputs `network` must take: `features(d)`.
+
+    **Arguments:**
+
+    - `network`: any network with that many inputs.
+    - `periods`: `{axis: length}`, the periodic coordinates.
+    - `harmonics`: how many multiples of the base frequency. One is enough in principle; more of them help
+      where the solution is sharp.
+
+    ```python
+    network = sg.pinn.Periodic(sg.pinn.MLP([3, 16, 1]), periods={1: 2.0})      # of (t, x), period 2 in x
+    params = network.init(jax.random.key(0))
+    network(params, jnp.array([0.3, -1.0])) - network(params, jnp.array([0.3, 1.0]))          # 0
+    ```
+    """
+
+    network: Any
+    periods: tuple[tuple[int, float], ...] = eqx.field(static=True)
+    harmonics: int = eqx.field(static=True)
+
+    def __init__(self, network: Any, periods: Mapping[int, Any], harmonics: int = 1):
+        self.network = check_network(network)
+        if not isinstance(periods, Mapping) or not periods:
+            raise TypeError(f"`periods` must be a dictionary {{axis: length}}, got {periods!r}.")
+        for axis, length in periods.items():
+            if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
+                raise ValueError(f"`periods` must have axes 0, 1, … as keys, got {axis!r}.")
+            if not 0 < float(length) < np.inf:
+                raise ValueError(f"`periods[{axis}]` must be a length above 0, got {length!r}.")
+        self.periods = tuple((axis, float(periods[axis])) for axis in sorted(periods))
+        self.harmonics = positive_int("harmonics", harmonics)
+
+    def features(self, dim: int) -> int:
+        """How many inputs the network inside must take where a point has `dim` coordinates."""
+        return dim + (2 * self.harmonics - 1) * len(self.periods)
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """Those of the network inside."""
+        return self.network.init(key)
+
+    def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
+        """The output at one point."""
+        periods = dict(self.periods)
+        if max(periods) >= x.shape[0]:
+            raise ValueError(
+                f"`periods` names axis {max(periods)}, but a point has {x.shape[0]} coordinates."
+            )
+        parts = []
+        for axis in range(x.shape[0]):
+            if axis in periods:
+                angle = 2 * np.pi / periods[axis] * np.arange(1, self.harmonics + 1) * x[axis]
+                parts += [jnp.cos(angle), jnp.sin(angle)]
+            else:
+                parts.append(x[axis][None])
+        return evaluate(self.network, params, jnp.concatenate(parts), "sg.pinn.Periodic")
+
+
+class Fourier(eqx.Module):
+    """A network that sees Fourier features, cos(ω·x) and sin(ω·x), in place of the coordinates.
+
+    They let it follow fine structure. `network` takes twice as many inputs as there are frequencies.
+
+    **Arguments:**
+
+    - `network`: any network with that many inputs.
+    - `frequencies`: an array `[m, d]`, one wave vector ω for each feature, in radians per unit of length.
+      `Fourier.random` draws them instead.
+    - `trained`: whether the frequencies are parameters too. Then the parameters are
+      `{"frequencies": ω, "network": those of the network inside}`.
+
+    ```python
+    waves = 2 * jnp.pi * jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    network = sg.pinn.Fourier(sg.pinn.MLP([6, 16, 1]), waves)
+    network(network.init(jax.random.key(0)), jnp.zeros(2))
+    ```
+    """
+
+    network: Any
+    frequencies: Float[Array, "m d"]
+    trained: bool = eqx.field(static=True)
+
+    def __init__(self, network: Any, frequencies: Any, trained: bool = False):
+        self.network = check_network(network)
+        self.frequencies = real_array("frequencies", frequencies, ndim=2)
+        self.trained = bool(trained)
+
+    @classmethod
+    def random(
+        cls,
+        network: Any,
+        inputs: int,
+        count: int,
+        scale: Any = np.pi,
+        *,
+        seed: int = 0,
+        trained: bool = False,
+    ) -> "Fourier":
+        """`count` normal frequencies of standard deviation `scale` for points of `inputs` coordinates.
+
+        `scale` is one number, or one for each coordinate.
+        """
+        shape = positive_int("count", count), positive_int("inputs", inputs)
+        size = np.asarray(scale, float)
+        if size.shape not in ((), shape[1:]) or not np.all(size > 0):
+            raise ValueError(f"`scale` must be a number above 0, or {inputs} of them; got {scale!r}.")
+        normal = np.random.default_rng(seed).standard_normal(shape)
+        return cls(network, np.broadcast_to(size, shape) * normal, trained)
+
+    def features(self, dim: int) -> int:
+        """How many inputs the network inside must take."""
+        del dim
+        return 2 * self.frequencies.shape[0]
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """Those of the network inside, and the frequencies where they are trained."""
+        inner = self.network.init(key)
+        return {"frequencies": self.frequencies, "network": inner} if self.trained else inner
+
+    def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
+        """The output at one point."""
+        frequencies, inner = (
+            (params["frequencies"], params["network"])
+            if self.trained
+            else (jax.lax.stop_gradient(self.frequencies), params)
+        )
+        if x.shape[0] != frequencies.shape[1]:
+            raise ValueError(
+                f"`frequencies` are for points of {frequencies.shape[1]} coordinates, got {x.shape[0]}."
+            )
+        angle = frequencies @ x
+        features = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)])
+        return evaluate(self.network, inner, features, "sg.pinn.Fourier")
+
+
+def network(
+    domain: AbstractDomain,
+    hidden: Sequence[int] = (32, 32),
+    outputs: int = 1,
+    activation: Callable | str | None = None,
+    *,
+    periodic: Mapping[int, Any] | None = None,
+    harmonics: int = 1,
+) -> Any:
+    """A good network for a domain: its coordinates scaled to [−1, 1], periodic where the domain is.
+
+    **Arguments:**
+
+    - `domain`: where the equation holds, such as `sg.pinn.Box` or `sg.pinn.SpaceTime`.
+    - `hidden`, `outputs`: the widths of the hidden layers, and the number of outputs.
+    - `activation`: as in `sg.pinn.MLP`; by default the sine.
+    - `periodic`: `{axis: length}` in place of what the domain says of itself.
+    - `harmonics`: as in `sg.pinn.Periodic`.
+
+    ```python
+    domain = sg.pinn.SpaceTime(sg.pinn.Box([-1], [1], periodic=True), 0, 1)
+    network = sg.pinn.network(domain, hidden=(16, 16))
+    params = network.init(jax.random.key(0))
+    network(params, jnp.array([0.3, -1.0])) - network(params, jnp.array([0.3, 1.0]))          # 0
+    ```
+    """
+    if not isinstance(domain, AbstractDomain):
+        raise TypeError(f"`domain` must be a domain such as sg.pinn.Box, got {type(domain).__name__}.")
+    low, high = (np.asarray(corner) for corner in domain.bounds())
+    half = np.where(high > low, (high - low) / 2, 1)  # a domain may be flat, as the start of space–time is
+    centre = (low + high) / 2
+    periods = domain.periods if periodic is None else periodic
+    sizes = [domain.dim + (2 * harmonics - 1) * len(periods), *hidden, outputs]
+    inner: Any = MLP(sizes, "sin" if activation is None else activation)
+    if periods:
+        inner = Periodic(
+            inner, {axis: float(length) / half[axis] for axis, length in periods.items()}, harmonics
+        )
+    return Scaled(inner, centre - half, centre + half)

@@ -1,4 +1,4 @@
-"""L-BFGS with a line search on the batch."""
+"""optax's L-BFGS with its own line search on the batch."""
 
 from typing import Any
 
@@ -9,12 +9,11 @@ import optax
 from jaxtyping import Array, Float, Scalar
 
 from .._contracts import AbstractMethod, Linearisation, Params
-from ._line_search import best_step
-from ._trial import real_dtype
+from ._trial import real_dtype, residual_at
 
 
 class LBFGSState(eqx.Module):
-    """optax's history, how far the parameters have moved, and the last step size."""
+    """optax's state, how far the parameters have moved, and the last step size."""
 
     history: Any
     moved: Params
@@ -22,7 +21,7 @@ class LBFGSState(eqx.Module):
 
 
 class LBFGS(AbstractMethod):
-    """L-BFGS directions from optax with a line search on the batch, for a batch that stays the same.
+    """`optax.lbfgs`, for a batch that stays the same: its two-loop direction and its zoom line search.
 
     It returns the whole step: use it with a unit learning rate. It needs `residual_at` in the linearisation.
 
@@ -45,17 +44,24 @@ class LBFGS(AbstractMethod):
         return LBFGSState(self._transform().init(zero), zero, jnp.ones((), real_dtype(params)))
 
     def propose(self, lin: Linearisation, state: LBFGSState) -> tuple[Params, LBFGSState]:
-        """The two-loop direction, scaled."""
-        gradient = lin.jacobian.rmv(lin.residual)
-        # Only differences of positions matter to it, so they may be counted from the start.
-        direction, history = self._transform().update(gradient, state.history, state.moved)
-        step, size = best_step(lin, direction, "sg.methods.LBFGS")
-        moved = jax.tree.map(lambda m, s: m - s, state.moved, step)
-        return step, LBFGSState(history, moved, size.astype(state.step_size.dtype))
+        """The step that optax takes; positions are counted from the start, since only differences matter."""
+        after = residual_at(lin, "sg.methods.LBFGS")
+
+        def loss(moved: Params) -> Scalar:
+            step = jax.tree.map(lambda here, there: here - there, state.moved, moved)
+            return jnp.sum(after(step) ** 2) / 2
+
+        gradient, now = lin.jacobian.rmv(lin.residual), jnp.sum(lin.residual**2) / 2
+        change, history = self._transform().update(
+            gradient, state.history, state.moved, value=now, grad=gradient, value_fn=loss
+        )
+        moved = jax.tree.map(jnp.add, state.moved, change)
+        size = optax.tree.get(history, "learning_rate").astype(state.step_size.dtype)
+        return jax.tree.map(jnp.negative, change), LBFGSState(history, moved, size)
 
     def report(self, state: LBFGSState) -> dict[str, Scalar]:
         """The last `step_size`."""
         return {"step_size": state.step_size}
 
-    def _transform(self) -> optax.GradientTransformation:
-        return optax.scale_by_lbfgs(memory_size=self.memory)
+    def _transform(self) -> optax.GradientTransformationExtraArgs:
+        return optax.lbfgs(memory_size=self.memory)

@@ -32,7 +32,7 @@ def setting(name: str, problem: PINN) -> Setting:
     - `"engd"`: the natural gradient by orthogonal factors, λ = 1e-12, line search, one set of points.
     - `"engd-w"`: SNG with λ = 3e-12 by orthogonal factors, line search, fresh points.
     - `"adam"`: Adam at 1e-3, decaying to 1e-5 over 50,000 steps, fresh points.
-    - `"lbfgs"`: L-BFGS with a memory of 50, line search, one set of points.
+    - `"lbfgs"`: `optax.lbfgs` with its own line search and a memory of 50, one set of points.
 
     Raises `ValueError` for a name that is not in `sg.pinn.METHODS`.
 

@@ -14,8 +14,18 @@ from snapgrad.reproduce import ResultsError
 
 def test_the_list_shows_equation_and_setting_of_every_problem():
     shown = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["pinn", "list"], catch_exceptions=False).stdout
+    shown = " ".join(shown.split())
     for name, entry in pinn.ZOO.items():
-        assert name in shown and entry.equation in shown and entry.setting in shown
+        assert name in shown and entry.equation in shown and entry.setting in shown and entry.layers in shown
+        assert entry.record is None or entry.record.holder in shown
+
+
+def test_the_list_for_programs():
+    said = CliRunner().invoke(app, ["pinn", "list", "--json"], catch_exceptions=False)
+    rows = {row["name"]: row for row in json.loads(said.stdout)}
+    assert tuple(rows) == pinn.NAMES
+    assert rows["kdv"]["record"]["error"] == 8.2e-11 and rows["kdv"]["slabs"] == 4
+    assert rows["poisson-1d"]["record"] is None
 
 
 def test_study_writes_and_resumes(tmp_path, monkeypatch):

@@ -37,7 +37,9 @@ from ._sampling import Collocation as Collocation
 from ._solve import Solution as Solution
 from ._solve import advice as advice
 from ._solve import solve as solve
+from ._zoo import CANONICAL as CANONICAL
 from ._zoo import NAMES as NAMES
 from ._zoo import ZOO as ZOO
-from ._zoo import ZooEntry as ZooEntry
 from ._zoo import zoo as zoo
+from ._zoo_entry import Record as Record
+from ._zoo_entry import ZooEntry as ZooEntry

@@ -38,6 +38,8 @@ class PINN(AbstractProblem):
       `(points, values)`.
     - `unknowns`: coefficients to find along with u, `{name: first guess}`. Residuals receive them as keyword
       arguments.
+    - `measured`: what `exact` is compared with, a function of `u` and a point; by default u itself. With
+      `lambda u, x: u(x)[0]` it is the first output alone.
 
     Errors say which argument is wrong: a network with another number of inputs than the domain has
     coordinates, a residual that is not a number or a vector, an `exact` of another shape than the network.
@@ -62,6 +64,7 @@ class PINN(AbstractProblem):
     test: tuple[Float[Array, "N d"], Float[Array, "N *o"]] | None
     loss_points: dict[str, Any]
     unknowns: dict[str, Float[Array, "..."]]
+    measured: Callable | None = eqx.field(static=True)
     num_rows: int | None = eqx.field(static=True, default=None)
 
     def __init__(
@@ -70,6 +73,7 @@ class PINN(AbstractProblem):
         blocks: Sequence[Block],
         exact: Callable | tuple[Any, Any] | None = None,
         unknowns: Mapping[str, Any] | None = None,
+        measured: Callable | None = None,
     ):
         check_network(network)
         blocks = tuple(blocks)
@@ -85,6 +89,7 @@ class PINN(AbstractProblem):
         self.unknowns = {name: jnp.asarray(value, float) for name, value in (unknowns or {}).items()}
         self.num_rows = None
         self.exact = exact if callable(exact) else None
+        self.measured = measured
         try:
             params = jax.eval_shape(lambda key: self.init(key), jax.random.key(0))
         except Exception as error:
@@ -117,6 +122,13 @@ class PINN(AbstractProblem):
             return evaluate(self.network, params["network"], x)
         values = jax.vmap(partial(evaluate, self.network, params["network"]))(x.reshape(-1, x.shape[-1]))
         return values.reshape(*x.shape[:-1], *values.shape[1:])
+
+    def compared(self, params: Params, points: Float[Array, "N d"]) -> Float[Array, "N *o"]:
+        """What `exact` is compared with at each of these points: u, or what `measured` makes of it."""
+        if self.measured is None:
+            return self.u(params, points)
+        measured = self.measured
+        return jax.vmap(lambda x: measured(partial(self.u, params), x))(points)
 
     def draw(self, key: PRNGKeyArray, spread: bool = True) -> dict[str, Any]:
         """Points for one step, `{block name: points}`."""
@@ -163,7 +175,7 @@ class PINN(AbstractProblem):
         found = {"loss": jnp.sum(self._residual(params, self.loss_points) ** 2) / 2}
         if self.test is not None:
             points, values = self.test
-            error = self.u(params, points) - values
+            error = self.compared(params, points) - values
             found["relative_l2"] = jnp.linalg.norm(error) / jnp.linalg.norm(values)
         return found | {name: value for name, value in params["unknowns"].items() if value.ndim == 0}
 
@@ -229,11 +241,11 @@ class PINN(AbstractProblem):
             points, values = _evaluated(domain, exact)
         if values.shape[1:] == (1,):  # counts as one number, as in the network's output
             values = values[:, 0]
-        shape = jax.eval_shape(lambda p: self.u(p, points), params).shape
+        shape = jax.eval_shape(lambda p: self.compared(p, points), params).shape
         if shape != values.shape:
+            what = "the network's output" if self.measured is None else "what `measured` returns"
             raise ValueError(
-                f"`exact` must have the shape of the network's output, {shape[1:]} at one point; "
-                f"got {values.shape[1:]}."
+                f"`exact` must have the shape of {what}, {shape[1:]} at one point; got {values.shape[1:]}."
             )
         return points, values
 

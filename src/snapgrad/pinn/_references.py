@@ -1,30 +1,78 @@
-"""Reference solutions by spectral methods, with errors far below what a network reaches."""
+"""Reference solutions with errors far below what a network reaches, on grids.
 
-from collections.abc import Callable
+Burgers' equation is solved by the formula of Cole and Hopf. The others are stored as `_spectral` computed
+them: KdV to 1e-12, Allen–Cahn to 1e-11, Kuramoto–Sivashinsky to 1e-10 up to t = 0.7 and 1e-9 at t = 1 (it is
+chaotic), Gray–Scott to 5e-6. The tests refine them.
+"""
+
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
-Grid = tuple[Float[np.ndarray, "N 2"], Float[np.ndarray, " N"]]
-"""Points (t, x) and the solution there."""
+from ._spectral import TIMES
+
+Grid = tuple[Float[np.ndarray, "N d"], Float[np.ndarray, "N *o"]]
+"""Points, time first, and the solution there."""
+STORE = Path(__file__).parent / "references"
+"""Where solutions are stored."""
 
 
 @lru_cache
 def burgers_grid(viscosity: float) -> Grid:
     """u_t + u u_x = ν u_xx, odd and periodic on [−1, 1], u = −sin πx at t = 0."""
-    modes = 256
-    x = -1 + 2 * np.arange(modes) / modes
-    wave = 1j * np.pi * np.fft.rfftfreq(modes, 1 / modes)
+    x = -1 + 2 * np.arange(256) / 256
+    values = np.array([cole_hopf(viscosity, t, x) for t in TIMES])
+    return _grid(values, TIMES, x)
 
-    def nonlinear(values: np.ndarray) -> np.ndarray:
-        return -0.5 * wave * _dealiased(np.fft.irfft(values) ** 2)
 
-    return _march(np.fft.rfft(-np.sin(np.pi * x)), viscosity * wave**2, nonlinear, x, np.fft.irfft)
+def cole_hopf(
+    viscosity: float, t: float, x: Float[np.ndarray, " N"], nodes: int = 801
+) -> Float[np.ndarray, " N"]:
+    """The mean of −sin π(x − y) with weight exp(−cos π(x − y)/2πν − y²/4νt), by the trapezoidal rule.
+
+    For entire functions the rule converges faster than any power: 1e-14 and better for ν ≥ 0.003.
+    """
+    if t == 0:
+        return -np.sin(np.pi * x)
+    z = np.linspace(-20, 20, nodes)[None]
+    y = np.pi * (x[:, None] - np.sqrt(4 * viscosity * t) * z)
+    exponent = -np.cos(y) / (2 * np.pi * viscosity) - z**2
+    weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+    return -np.sum(weight * np.sin(y), axis=1) / np.sum(weight, axis=1)
+
+
+def korteweg_de_vries_grid() -> Grid:
+    """On 256 points of [−1, 1] at 21 times."""
+    return _grid(stored("korteweg_de_vries"), TIMES, -1 + 2 * np.arange(256) / 256)
+
+
+def kuramoto_sivashinsky_grid() -> Grid:
+    """On 256 points of [0, 2π] at 21 times."""
+    return _grid(stored("kuramoto_sivashinsky"), TIMES, 2 * np.pi * np.arange(256) / 256)
+
+
+def allen_cahn_grid() -> Grid:
+    """On 257 points of [−1, 1] at 21 times; the solution is even, and half of it is stored."""
+    half = stored("allen_cahn")
+    return _grid(np.concatenate([half[:, :0:-1], half], axis=1), TIMES, np.linspace(-1, 1, 257))
+
+
+def gray_scott_grid() -> Grid:
+    """Both species on 16 × 16 points of [−1, 1]² at 11 times from 0 to 2."""
+    side = -1 + 2 * np.arange(16) / 16
+    return _grid(np.moveaxis(stored("gray_scott"), 1, -1), np.linspace(0, 2, 11), side, side)
+
+
+def stored(name: str) -> np.ndarray:
+    """The values of a stored solution."""
+    with np.load(STORE / f"{name}.npz") as file:
+        return file["values"]
 
 
 @lru_cache
-def allen_cahn_grid(diffusion: float, reaction: float, steps: int = 20_000) -> Grid:
+def quiet_allen_cahn_grid(diffusion: float, reaction: float, steps: int = 20_000) -> Grid:
     """u_t = D u_xx + c(u − u³), u = −1 at ±1, x² cos πx at t = 0, on Chebyshev points.
 
     Crank–Nicolson for the diffusion, Adams–Bashforth for the reaction: second order in time.
@@ -32,7 +80,7 @@ def allen_cahn_grid(diffusion: float, reaction: float, steps: int = 20_000) -> G
     h = 1 / steps
     order = 96
     nodes = np.cos(np.pi * np.arange(order + 1) / order)
-    second = (_chebyshev(nodes) @ _chebyshev(nodes))[1:-1, 1:-1] * diffusion
+    second = (chebyshev(nodes) @ chebyshev(nodes))[1:-1, 1:-1] * diffusion
     start = (nodes**2 * np.cos(np.pi * nodes) + 1)[1:-1]
     growth = np.linalg.inv(np.eye(order - 1) - h / 2 * second)
     explicit = np.eye(order - 1) + h / 2 * second
@@ -48,41 +96,10 @@ def allen_cahn_grid(diffusion: float, reaction: float, steps: int = 20_000) -> G
             found.append(np.concatenate([[-1], w - 1, [-1]]))
         now = react(w)
         w, before = growth @ (explicit @ w + h * (1.5 * now - 0.5 * before)), now
-    return _grid(np.array(times), nodes, np.array(found))
+    return _grid(np.array(found), np.array(times), nodes)
 
 
-def _march(
-    values: np.ndarray, linear: np.ndarray, nonlinear: Callable, x: np.ndarray, back: Callable
-) -> Grid:
-    """Fourth-order Runge–Kutta on the integrating factor of the linear part."""
-    steps, keep = 2000, 100
-    h = 1 / steps
-    half = np.exp(linear * h / 2)
-    times, found = [], []
-    for step in range(steps + 1):
-        if step % keep == 0:
-            times.append(step * h)
-            found.append(back(values))
-        a = nonlinear(values)
-        b = nonlinear(half * (values + h / 2 * a))
-        c = nonlinear(half * values + h / 2 * b)
-        d = nonlinear(half**2 * values + h * half * c)
-        values = half**2 * values + h / 6 * (half**2 * a + 2 * half * (b + c) + d)
-    return _grid(np.array(times), x, np.array(found))
-
-
-def _dealiased(values: np.ndarray) -> np.ndarray:
-    found = np.fft.rfft(values)
-    found[2 * len(found) // 3 :] = 0
-    return found
-
-
-def _grid(times: np.ndarray, x: np.ndarray, values: np.ndarray) -> Grid:
-    points = np.stack(np.meshgrid(times, x, indexing="ij"), axis=-1).reshape(-1, 2)
-    return points, values.reshape(-1)
-
-
-def _chebyshev(nodes: np.ndarray) -> np.ndarray:
+def chebyshev(nodes: Float[np.ndarray, " N"]) -> Float[np.ndarray, "N N"]:
     """The differentiation matrix on Chebyshev points."""
     order = len(nodes) - 1
     c = np.ones(order + 1)
@@ -91,3 +108,8 @@ def _chebyshev(nodes: np.ndarray) -> np.ndarray:
     gaps = nodes[:, None] - nodes[None, :]
     D = np.outer(c, 1 / c) / (gaps + np.eye(order + 1))
     return D - np.diag(D.sum(axis=1))
+
+
+def _grid(values: np.ndarray, *axes: np.ndarray) -> Grid:
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+    return points, values.reshape(len(points), *values.shape[len(axes) :])

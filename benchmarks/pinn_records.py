@@ -1,0 +1,255 @@
+"""The canonical problems of the zoo beside the best published errors.
+
+    python benchmarks/pinn_records.py --out runs                    # all canonical problems, ten minutes each
+    python benchmarks/pinn_records.py burgers kdv --seconds 300 --seeds 0,1,2 --method auto,adam,lbfgs
+    python benchmarks/pinn_records.py --collect runs [more ...]     # results/pinn_records.md and a picture
+
+Each run is a process of its own and writes `NAME.METHOD.SEED.json` under `--out` every few seconds, whole or
+not at all, so that a run that is killed leaves its curve; `records.json` there holds the end of every run so
+far. `--jobs N` runs N of them at once, sharing one GPU. Everything is at its default: the network and the
+points that the zoo states, `sg.pinn.solve` without settings, or `sg.pinn.march` where the zoo states slabs.
+Seconds do not include compilation; `elapsed` does. The package need not be installed: `PYTHONPATH=src` is
+enough.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("NPROC", "4")
+
+RESULTS = Path(__file__).parent / "results"
+CURVE = ("step", "seconds", "loss", "relative_l2")
+SAVE_EVERY = 5.0
+"""Seconds between two writings of a curve."""
+
+
+def run(name: str, method: str, seed: int, args: argparse.Namespace) -> None:
+    """One run, in this process; its file is written as it goes."""
+    import jax
+
+    jax.config.update("jax_enable_x64", not args.float32)
+    from snapgrad import pinn
+
+    begin, entry = time.perf_counter(), pinn.ZOO[name]
+    problem = pinn.zoo(name, hidden=args.hidden, points=args.points)
+    slabs = (args.slabs or entry.slabs) if method == "auto" else 1
+    rows, parameters = problem.counts(jax.eval_shape(problem.init, jax.random.key(0)))
+    about = {
+        "problem": name,
+        "method": method,
+        "seed": seed,
+        "slabs": slabs,
+        "precision": "float32" if args.float32 else "float64",
+        "device": jax.devices()[0].device_kind,
+        "budget": args.seconds,
+        "parameters": parameters,
+        "rows": rows,
+    }
+    curve = {field: [] for field in (*CURVE, "slab")}
+    saved, before = 0.0, {"step": 0.0, "seconds": 0.0}
+
+    def tell(record, state) -> None:
+        nonlocal saved, before
+        del state
+        slab = float(record.get("slab", 0))
+        if curve["slab"] and slab != curve["slab"][-1]:  # a slab counts from its own start
+            before = {field: curve[field][-1] for field in before}
+        for field in CURVE:
+            curve[field].append(float(record.get(field, float("nan"))) + before.get(field, 0.0))
+        curve["slab"].append(slab)
+        now = time.perf_counter()
+        if now - saved > SAVE_EVERY:
+            saved = now
+            save(args.out, {**about, "elapsed": now - begin, "reason": "running", "curve": curve})
+            so_far = f"{curve['seconds'][-1]:.0f} s, slab {slab:.0f}, {curve['relative_l2'][-1]:.2e}"
+            print(f"{name} {method} {seed}: {so_far}", flush=True)
+
+    key, options = jax.random.key(seed), {"seconds": args.seconds, "callback": tell, "record_every": 25}
+    if slabs > 1:
+        solution = pinn.march(problem, key, slabs=slabs, **options)
+        end = {"relative_l2": float(solution.relative_l2)}
+    else:
+        solution = pinn.solve(problem, key, **options, **pinn.setting(method, problem)._asdict())
+        end = {"unknowns": {field: float(value) for field, value in solution.unknowns.items()}}
+    about |= {"elapsed": time.perf_counter() - begin, "reason": str(solution.reason), **end}
+    save(args.out, {**about, "curve": curve})
+
+
+def save(out: Path, record: dict) -> None:
+    """Writes one run whole or not at all; the error is that of the end, unless it is there already."""
+    record = {"relative_l2": record["curve"]["relative_l2"][-1], **record}
+    path = out / f"{record['problem']}.{record['method']}.{record['seed']}.json"
+    write(path, json.dumps(record))
+
+
+def write(path: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(text)
+    part.replace(path)
+
+
+def read(folders: list[Path]) -> list[dict]:
+    """All runs under these folders, in the order of the zoo."""
+    from snapgrad import pinn
+
+    files = [file for folder in folders for file in sorted(folder.rglob("*.*.*.json"))]
+    runs = [json.loads(file.read_text()) for file in files]
+    return sorted(runs, key=lambda r: (pinn.NAMES.index(r["problem"]), r["method"], r["seed"]))
+
+
+def summarise(out: Path) -> None:
+    """`records.json`: every run so far without its curve."""
+    runs = [{k: v for k, v in run.items() if k != "curve"} for run in read([out])]
+    write(out / "records.json", json.dumps(runs, indent=1))
+
+
+def launch(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> int:
+    """Runs all jobs, so many at a time, each in a process of its own; returns how many failed."""
+    environment = dict(os.environ)
+    environment.setdefault("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false")
+    environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.9 / args.jobs:.3f}"
+
+    def one(job: tuple[str, str, int]) -> int:
+        name, method, seed = job
+        command = [sys.executable, __file__, "--one", name, "--method", method, "--seeds", str(seed)]
+        command += ["--seconds", str(args.seconds), "--out", str(args.out)]
+        command += ["--float32"] if args.float32 else []
+        for option in ("hidden", "points"):
+            if getattr(args, option):
+                command += [f"--{option}", ",".join(map(str, getattr(args, option)))]
+        command += ["--slabs", str(args.slabs)] if args.slabs else []
+        code = subprocess.run(command, env=environment, check=False).returncode
+        print(f"{name} {method} {seed}: {'done' if code == 0 else f'failed with code {code}'}", flush=True)
+        return code
+
+    failed = 0
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for code in pool.map(one, jobs):
+            failed += code != 0
+            summarise(args.out)
+    return failed
+
+
+def collect(folders: list[Path]) -> None:
+    """results/pinn_records.md, its curves as JSON, and the picture."""
+    from snapgrad import pinn
+
+    runs = read(folders)
+    head = ("problem", "method", "parameters", "seeds", "error, median (worst)", "seconds")
+    head += ("record", "by, in", "ratio")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    groups: dict[tuple[str, str, str, str], list[dict]] = {}
+    for one in runs:
+        groups.setdefault((one["problem"], one["method"], one["precision"], one["device"]), []).append(one)
+    for (name, method, precision, device), members in groups.items():
+        del device
+        record, errors = pinn.ZOO[name].record, sorted(one["relative_l2"] for one in members)
+        median, used = errors[len(errors) // 2], max(one["curve"]["seconds"][-1] for one in members)
+        cells = [name, method if precision == "float64" else f"{method}, {precision}"]
+        cells += [
+            f"{members[0]['parameters']:,}",
+            str(len(members)),
+            f"{median:.1e} ({errors[-1]:.1e})",
+            f"{used:.0f}",
+        ]
+        if record is None:
+            cells += ["", "", ""]
+        else:
+            when = "" if record.seconds is None else f", {record.seconds:,.0f} s"
+            cells += [f"{record.error:.1e}", record.holder + when, f"{median / record.error:.2g}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    devices = sorted({one["device"] for one in runs})
+    text = f"""# Canonical PINN problems beside the best published errors, {time.strftime("%Y-%m-%d")}
+
+`benchmarks/pinn_records.py` on {", ".join(devices)}: relative L2 errors against closed forms and spectral
+references, with the network and points that the zoo states and nothing else set. Seconds are those of
+training, without compilation (published ones are their authors', on their GPUs). A ratio below one is better
+than the record. In slabs of time, curves show the error within the present slab; the table has that over all
+times.
+
+{chr(10).join(lines)}
+
+![Error against time](pinn_records.svg)
+"""
+    write(RESULTS / "pinn_records.md", text)
+    write(RESULTS / "pinn_records.svg", picture(runs))
+    write(RESULTS / "pinn_records.json", json.dumps([thinned(one) for one in runs]))
+    print("\n".join(lines))
+
+
+def thinned(one: dict) -> dict:
+    """The run with sixty points of its curve, as log time shows them."""
+    count = len(one["curve"]["step"])
+    kept = sorted({round(count ** (i / 59)) - 1 for i in range(60)})
+    return {**one, "curve": {field: [values[i] for i in kept] for field, values in one["curve"].items()}}
+
+
+def picture(runs: list[dict]) -> str:
+    """Error against time for each problem, the record as a line."""
+    from snapgrad import pinn, report
+
+    colours = {"auto": report.BLUE, "adam": report.GREY, "lbfgs": report.GREEN}
+
+    def draw(name: str, ax) -> None:
+        seen = set()
+        for one in (one for one in runs if one["problem"] == name):
+            method, curve = one["method"], thinned(one)["curve"]
+            label = None if method in seen else method
+            seen.add(method)
+            times = [max(t, 0.1) for t in curve["seconds"]]
+            ax.plot(times, curve["relative_l2"], color=colours.get(method, report.INK), label=label)
+        if (record := pinn.ZOO[name].record) is not None:
+            ax.axhline(record.error, color=report.ORANGE, linestyle="--", label="record")
+        ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel="relative L2 error", title=name)
+        ax.legend()
+
+    present = list(dict.fromkeys(one["problem"] for one in runs))
+    return report.standalone(report.render([lambda ax, p=p: draw(p, ax) for p in present], "pinn-records"))
+
+
+def main() -> int:
+    numbers = lambda text: tuple(int(part) for part in text.split(","))  # noqa: E731
+    words = lambda text: tuple(text.split(","))  # noqa: E731
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("problems", nargs="*", help="names of the zoo; all canonical ones by default")
+    parser.add_argument("--method", type=words, default=("auto",), help="such as auto,adam,lbfgs")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of training, for each run")
+    parser.add_argument("--seeds", type=numbers, default=(0,), help="such as 0,1,2")
+    parser.add_argument("--out", type=Path, default=Path("records"))
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once, sharing one GPU")
+    parser.add_argument("--float32", action="store_true")
+    parser.add_argument("--hidden", type=numbers, help="other widths than the zoo's")
+    parser.add_argument("--points", type=numbers, help="other points per step than the zoo's")
+    parser.add_argument("--slabs", type=int, help="another number of slabs than the zoo's; 1 for none")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--collect", type=Path, nargs="+", metavar="FOLDER")
+    args = parser.parse_args()
+    if args.collect:
+        collect(args.collect)
+        return 0
+    if args.one:
+        run(args.one, args.method[0], args.seeds[0], args)
+        return 0
+    from snapgrad import pinn
+
+    unknown = [name for name in args.problems if name not in pinn.NAMES]
+    if unknown:
+        parser.error(f"there is no problem {unknown[0]!r}: choose from {', '.join(pinn.NAMES)}")
+    jobs = [(n, m, s) for s in args.seeds for n in args.problems or pinn.CANONICAL for m in args.method]
+    return launch(jobs, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""What the zoo says of a problem, and of the best published result on it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ._problem import PINN
+
+
+class Record(NamedTuple):
+    """The best published result on a problem.
+
+    - `error`: the relative L2 error.
+    - `holder`: who reached it, and with which network where that is known.
+    - `seconds`: how long it took, on their GPU; None where they do not say.
+    - `note`: what else to know, such as a better error with features made for that solution.
+
+    ```python
+    print(sg.pinn.ZOO["kdv"].record.holder)
+    ```
+    """
+
+    error: float
+    holder: str
+    seconds: float | None = None
+    note: str = ""
+
+
+class ZooEntry(NamedTuple):
+    """A problem of the zoo in words: what `snapgrad pinn list` prints.
+
+    - `make`: builds the `PINN` from the widths of the hidden layers and the points per step of each block.
+    - `hidden`, `points`: the sizes that are used by default.
+    - `equation`, `setting`: the equation, and where it holds with which conditions.
+    - `network`: what surrounds the hidden layers: activation, features, conditions that hold exactly.
+    - `record`: the best published result, where there is one for exactly this problem.
+    - `goal`: the relative error to be reached on one GPU in ten minutes, where one is set.
+    - `slabs`: into how many intervals of time training is best cut (`sg.pinn.march`); 1 for none.
+
+    ```python
+    print(sg.pinn.ZOO["burgers"].equation)
+    ```
+    """
+
+    make: Callable[..., PINN]
+    hidden: tuple[int, ...]
+    points: tuple[int, ...]
+    equation: str
+    setting: str
+    network: str = "tanh"
+    record: Record | None = None
+    goal: float | None = None
+    slabs: int = 1
+
+    @property
+    def layers(self) -> str:
+        """The network in words, such as `sin 40-40, periodic`."""
+        kind, _, rest = self.network.partition(", ")
+        return f"{kind} {'-'.join(map(str, self.hidden))}{rest and ', ' + rest}"

@@ -1,0 +1,89 @@
+"""Incompressible flows in the plane: Kovasznay, Taylor–Green."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._domains import Box, SpaceTime
+from ._features import network
+from ._operators import derivatives
+from ._problem import PINN, Block
+from ._zoo_entry import ZooEntry
+
+PI = np.pi
+Sizes = tuple[int, ...]
+
+
+def navier_stokes(w: Callable, x: Array, viscosity: float, steady: bool) -> Array:
+    """Momentum and continuity for w = (u, v, p) at one point (x, y), or (t, x, y) unless steady."""
+    first = 0 if steady else 1
+    value, gradient, laplace = derivatives(w, x, slice(first, None))
+    (u, v, _), space = value, gradient[:, first:]
+    transport = u * space[:2, 0] + v * space[:2, 1]
+    if not steady:
+        transport = transport + gradient[:2, 0]
+    momentum = transport + space[2] - viscosity * laplace[:2]
+    return jnp.append(momentum, space[0, 0] + space[1, 1])
+
+
+def _kovasznay(hidden: Sizes, points: Sizes) -> PINN:
+    """The flow behind a grid: u, v and p in closed form, Re = 40; u and v are given on the boundary."""
+    box, reynolds = Box([-0.5, -0.5], [1, 1.5]), 40.0
+    rate = reynolds / 2 - np.sqrt(reynolds**2 / 4 + 4 * PI**2)
+
+    def exact(x: Array) -> Array:
+        decay, angle = jnp.exp(rate * x[0]), 2 * PI * x[1]
+        u, v = 1 - decay * jnp.cos(angle), rate / (2 * PI) * decay * jnp.sin(angle)
+        return jnp.stack([u, v, (1 - decay**2) / 2])
+
+    blocks = [
+        Block("interior", lambda w, x: navier_stokes(w, x, 1 / reynolds, steady=True), box, points[0]),
+        Block("boundary", lambda w, x: (w(x) - exact(x))[:2], box.boundary(), points[1]),
+        Block("outflow", lambda w, x: (w(x) - exact(x))[2], Box([1 - 1e-9, -0.5], [1, 1.5]), points[2]),
+    ]
+    return PINN(network(box, hidden, outputs=3), blocks, exact)
+
+
+def _taylor_green(hidden: Sizes, points: Sizes) -> PINN:
+    """Decaying vortices, periodic, viscosity 0.01; the pressure is fixed at one place for all times."""
+    domain, viscosity = SpaceTime(Box([0, 0], [2 * PI, 2 * PI], periodic=True), 0, 1), 0.01
+
+    def exact(x: Array) -> Array:
+        t, a, b = x
+        decay = jnp.exp(-2 * viscosity * t)
+        u, v = -jnp.cos(a) * jnp.sin(b) * decay, jnp.sin(a) * jnp.cos(b) * decay
+        return jnp.stack([u, v, -(jnp.cos(2 * a) + jnp.cos(2 * b)) / 4 * decay**2])
+
+    def gauge(w: Callable, x: Array) -> Array:
+        place = x * jnp.array([1.0, 0.0, 0.0])
+        return (w(place) - exact(place))[2]
+
+    blocks = [
+        Block("interior", lambda w, x: navier_stokes(w, x, viscosity, steady=False), domain, points[0]),
+        Block("initial", lambda w, x: (w(x) - exact(x))[:2], domain.initial(), points[1]),
+        Block("gauge", gauge, domain, points[2]),
+    ]
+    return PINN(network(domain, hidden, outputs=3), blocks, exact)
+
+
+FLOWS: dict[str, ZooEntry] = {
+    "kovasznay": ZooEntry(
+        _kovasznay,
+        (32, 32),
+        (1500, 200, 50),
+        "u·∇u + ∇p = Δu/40, ∇·u = 0",
+        "−0.5 < x < 1, −0.5 < y < 1.5, Kovasznay's flow: u and v given on the boundary, p at x = 1",
+        "sin, outputs u, v and p",
+    ),
+    "taylor-green": ZooEntry(
+        _taylor_green,
+        (32, 32),
+        (1500, 300, 20),
+        "u_t + u·∇u + ∇p = 0.01 Δu, ∇·u = 0",
+        "0 < x, y < 2π, periodic, 0 < t < 1, u = (−cos(x) sin(y), sin(x) cos(y)) at t = 0, "
+        "p given at one place",
+        "sin, periodic, outputs u, v and p",
+    ),
+}

@@ -1,0 +1,246 @@
+"""Problems in time with the settings that the field compares itself on: Burgers to Gray–Scott."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._domains import Box, SpaceTime
+from ._features import network
+from ._hard import Hard
+from ._operators import derivatives, partials
+from ._problem import PINN, Block
+from ._references import (
+    allen_cahn_grid,
+    burgers_grid,
+    gray_scott_grid,
+    korteweg_de_vries_grid,
+    kuramoto_sivashinsky_grid,
+)
+from ._zoo_entry import Record, ZooEntry
+
+PI = np.pi
+Sizes = tuple[int, ...]
+
+
+def _evolution(
+    domain: SpaceTime, inner: Any, equation: Callable, start: Callable, points: Sizes, exact: Any
+) -> PINN:
+    """An equation on a periodic domain and values at the start: two blocks."""
+    blocks = [
+        Block("interior", equation, domain, points[0]),
+        Block("initial", lambda u, x: u(x) - start(x), domain.initial(), points[1]),
+    ]
+    return PINN(inner, blocks, exact)
+
+
+def _for_slab(domain: SpaceTime, slabs: int, hidden: Sizes, **options: Any) -> Any:
+    """The network for one slab of time: local time is scaled to [−1, 1]."""
+    return network(SpaceTime(domain.space, 0, float(domain.end) / slabs), hidden, **options)
+
+
+def _burgers(viscosity: float, hidden: Sizes, points: Sizes) -> PINN:
+    """u_t + u u_x = ν u_xx; both ends and the start hold exactly, so that one block is left."""
+    domain = SpaceTime(Box([-1], [1]), 0, 1)
+    inner = Hard.box(
+        network(domain, hidden, activation="tanh"), domain, initial=lambda x: -jnp.sin(PI * x[1])
+    )
+
+    def equation(u: Callable, x: Array) -> Array:
+        value, (u_t, u_x), u_xx = derivatives(u, x, 1)
+        return u_t + value * u_x - viscosity * u_xx
+
+    return PINN(inner, [Block("interior", equation, domain, points[0])], burgers_grid(viscosity))
+
+
+def _allen_cahn(hidden: Sizes, points: Sizes) -> PINN:
+    """u_t = 1e-4 u_xx + 5(u − u³), periodic.
+
+    The slope of x² cos πx jumps at the ends, so the start is a condition and not a lift: that would keep the
+    jump for all times.
+    """
+    domain = SpaceTime(Box([-1], [1], periodic=True), 0, 1)
+
+    def equation(u: Callable, x: Array) -> Array:
+        value, (u_t, _), u_xx = derivatives(u, x, 1)
+        return u_t - 1e-4 * u_xx - 5 * (value - value**3)
+
+    def start(x: Array) -> Array:
+        return x[1] ** 2 * jnp.cos(PI * x[1])
+
+    inner = network(domain, hidden, activation="tanh")
+    return _evolution(domain, inner, equation, start, points, allen_cahn_grid())
+
+
+def _korteweg_de_vries(hidden: Sizes, points: Sizes) -> PINN:
+    """u_t + u u_x + 0.022² u_xxx = 0, periodic."""
+    domain = SpaceTime(Box([-1], [1], periodic=True), 0, 1)
+
+    def equation(u: Callable, x: Array) -> Array:
+        value, u_t, u_x, u_xxx = partials(u, x, [(), (0,), (1,), (1, 1, 1)])
+        return u_t + value * u_x + 0.022**2 * u_xxx
+
+    inner = _for_slab(domain, 4, hidden)
+    return _evolution(domain, inner, equation, lambda x: jnp.cos(PI * x[1]), points, korteweg_de_vries_grid())
+
+
+def _kuramoto_sivashinsky(hidden: Sizes, points: Sizes) -> PINN:
+    """u_t + αu u_x + βu_xx + γu_xxxx = 0 with α = 100/16, β = 100/16², γ = 100/16⁴, periodic."""
+    domain = SpaceTime(Box([0], [2 * PI], periodic=True), 0, 1)
+
+    def equation(u: Callable, x: Array) -> Array:
+        value, u_t, u_x, u_xx, u_xxxx = partials(u, x, [(), (0,), (1,), (1, 1), (1, 1, 1, 1)])
+        return u_t + 100 / 16 * value * u_x + 100 / 16**2 * u_xx + 100 / 16**4 * u_xxxx
+
+    def start(x: Array) -> Array:
+        return jnp.cos(x[1]) * (1 + jnp.sin(x[1]))
+
+    inner = _for_slab(domain, 10, hidden, harmonics=5)
+    return _evolution(domain, inner, equation, start, points, kuramoto_sivashinsky_grid())
+
+
+def _wave(hidden: Sizes, points: Sizes) -> PINN:
+    """u_tt = 4 u_xx; both ends, the start and its velocity hold exactly.
+
+    The solution is odd in x, so it has period 2 in it.
+    """
+    domain = SpaceTime(Box([0], [1]), 0, 1)
+
+    def start(x: Array) -> Array:
+        return jnp.sin(PI * x[1]) + jnp.sin(4 * PI * x[1]) / 2
+
+    def exact(x: Array) -> Array:
+        t, y = x
+        return jnp.cos(2 * PI * t) * jnp.sin(PI * y) + jnp.cos(8 * PI * t) * jnp.sin(4 * PI * y) / 2
+
+    def equation(u: Callable, x: Array) -> Array:
+        u_tt, u_xx = partials(u, x, [(0, 0), (1, 1)])
+        return u_tt - 4 * u_xx
+
+    inner = Hard(
+        network(domain, hidden, periodic={1: 2.0}), lambda x: x[0] ** 2 * jnp.sin(PI * x[1]), lift=start
+    )
+    return PINN(inner, [Block("interior", equation, domain, points[0])], exact)
+
+
+def _advection(hidden: Sizes, points: Sizes) -> PINN:
+    """u_t + 80 u_x = 0, periodic, divided by 80."""
+    domain = SpaceTime(Box([0], [2 * PI], periodic=True), 0, 1)
+
+    def equation(u: Callable, x: Array) -> Array:
+        _, (u_t, u_x), _ = derivatives(u, x, 1)
+        return u_t / 80 + u_x
+
+    inner = _for_slab(domain, 10, hidden)
+    exact = lambda x: jnp.sin(x[1] - 80 * x[0])  # noqa: E731
+    return _evolution(domain, inner, equation, lambda x: jnp.sin(x[1]), points, exact)
+
+
+def _gray_scott(hidden: Sizes, points: Sizes) -> PINN:
+    """u_t = 0.2Δu + 40(1 − u) − 1000uv², v_t = 0.1Δv − 100v + 1000uv², periodic in a square."""
+    domain = SpaceTime(Box([-1, -1], [1, 1], periodic=True), 0, 2)
+
+    def equation(u: Callable, x: Array) -> Array:
+        (a, b), gradient, laplace = derivatives(u, x, (1, 2))
+        reaction = 1000 * a * b**2
+        rates = jnp.stack([40 * (1 - a) - reaction, reaction - 100 * b])
+        return (gradient[:, 0] - jnp.array([0.2, 0.1]) * laplace - rates) / 100
+
+    def start(x: Array) -> Array:
+        _, y, z = x
+        first = 1 - jnp.exp(-10 * ((y + 0.05) ** 2 + (z + 0.02) ** 2))
+        return jnp.stack([first, jnp.exp(-10 * ((y - 0.05) ** 2 + (z - 0.02) ** 2))])
+
+    inner = _for_slab(domain, 10, hidden, outputs=2, activation="tanh")
+    return _evolution(domain, inner, equation, start, points, gray_scott_grid())
+
+
+TIME: dict[str, ZooEntry] = {
+    "burgers": ZooEntry(
+        partial(_burgers, 0.01 / PI),
+        (32, 32, 32),
+        (5000,),
+        "u_t + u u_x = (0.01/π) u_xx",
+        "−1 < x < 1, 0 < t < 1, u = 0 at both ends, u = −sin(πx) at t = 0",
+        "tanh, exact at both ends and at t = 0",
+        Record(1.6e-8, "SSBroyden, tanh 8×20", 2878),
+        1e-7,
+    ),
+    "burgers-0.01": ZooEntry(
+        partial(_burgers, 0.01),
+        (32, 32, 32),
+        (5000,),
+        "u_t + u u_x = 0.01 u_xx",
+        "−1 < x < 1, 0 < t < 1, u = 0 at both ends, u = −sin(πx) at t = 0",
+        "tanh, exact at both ends and at t = 0",
+        Record(8.0e-14, "DSGNAR, 11,285 parameters", 346, "4.8e-7 in 9.8 s in float32"),
+    ),
+    "allen-cahn": ZooEntry(
+        _allen_cahn,
+        (32, 32, 32),
+        (5000, 500),
+        "u_t = 1e-4 u_xx + 5(u − u³)",
+        "−1 < x < 1, periodic, 0 < t < 1, u = x² cos(πx) at t = 0",
+        "tanh, periodic",
+        Record(9.4e-7, "SSBroyden, tanh 3×30", None, "3.5e-6 by SOAP on PirateNet"),
+        3e-6,
+    ),
+    "kdv": ZooEntry(
+        _korteweg_de_vries,
+        (40, 40),
+        (4000, 400),
+        "u_t + u u_x + 0.022² u_xxx = 0",
+        "−1 < x < 1, periodic, 0 < t < 1, u = cos(πx) at t = 0",
+        "sin, periodic",
+        Record(8.2e-11, "DSGNAR, 4 slabs", 1210, "1.5e-4 by jaxpi2"),
+        1e-8,
+        4,
+    ),
+    "kuramoto-sivashinsky": ZooEntry(
+        _kuramoto_sivashinsky,
+        (40, 40),
+        (4000, 400),
+        "u_t + (100/16) u u_x + (100/16²) u_xx + (100/16⁴) u_xxxx = 0",
+        "0 < x < 2π, periodic, 0 < t < 1, u = cos(x)(1 + sin(x)) at t = 0; chaotic",
+        "sin, periodic with 5 harmonics",
+        Record(5.1e-7, "DSGNAR, 8 slabs", 5227, "6.5e-4 by SSBroyden in 20 windows, 130,222 s"),
+        1e-5,
+        10,
+    ),
+    "wave": ZooEntry(
+        _wave,
+        (40, 40),
+        (4000,),
+        "u_tt = 4 u_xx",
+        "0 < x < 1, 0 < t < 1, u = 0 at both ends, u = sin(πx) + sin(4πx)/2 and u_t = 0 at t = 0",
+        "sin, period 2 in x, exact at both ends and at t = 0",
+        Record(1.2e-15, "DSGNAR", 635),
+        1e-10,
+    ),
+    "advection": ZooEntry(
+        _advection,
+        (24, 24),
+        (2000, 200),
+        "u_t + 80 u_x = 0",
+        "0 < x < 2π, periodic, 0 < t < 1, u = sin(x) at t = 0",
+        "sin, periodic",
+        Record(6.9e-4, "jaxpi", 540),
+        None,
+        10,
+    ),
+    "gray-scott": ZooEntry(
+        _gray_scott,
+        (40, 40, 40),
+        (4000, 500),
+        "u_t = 0.2 Δu + 40(1 − u) − 1000 u v², v_t = 0.1 Δv − 100 v + 1000 u v²",
+        "−1 < x, y < 1, periodic, 0 < t < 2, u = 1 − exp(−10((x + 0.05)² + (y + 0.02)²)), "
+        "v = exp(−10((x − 0.05)² + (y − 0.02)²)) at t = 0",
+        "tanh, periodic",
+        Record(3.6e-3, "PirateNet"),
+        None,
+        10,
+    ),
+}

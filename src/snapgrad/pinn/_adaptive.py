@@ -71,13 +71,13 @@ class ResidualAdaptive(AbstractSampler):
             if isinstance(block.domain, Points):
                 chosen[block.name] = pools[0][block.name]
                 continue
-            pool = jnp.concatenate([p[block.name] for p in pools])
+            pool = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(p[block.name] for p in pools))
             size = jnp.concatenate([s[block.name] for s in sizes]) ** self.power
             weight = size / jnp.maximum(jnp.mean(size), jnp.finfo(size.dtype).tiny) + self.floor
             # The largest log-weights with Gumbel noise are a weighted sample without replacement.
             noise = jax.random.gumbel(jax.random.fold_in(keys[0], i), size.shape)
             _, rows = jax.lax.top_k(jnp.log(weight) + noise, block.points)
-            chosen[block.name] = pool[rows]
+            chosen[block.name] = jax.tree.map(lambda leaf: leaf[rows], pool)  # noqa: B023
         return chosen
 
     def _sizes(self, residual: Float[Array, " k"]) -> dict[str, Float[Array, " p"]]:

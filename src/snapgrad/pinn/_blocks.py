@@ -1,6 +1,7 @@
 """One condition of a PINN: a residual on a sampled domain."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import positive_int, real_scalar
 from .._contracts import Params
-from ._domains import AbstractDomain, Points
+from ._domains import Points
+from ._drawing import AbstractDomain, Sites
 from ._network import evaluate
 
 
@@ -22,8 +24,9 @@ class Block(eqx.Module):
 
     - `name`: what the block is called in batches and error messages.
     - `residual`: a function of `u`, itself an ordinary function of a point, and of one point `x`. It returns
-      one number, or a vector of them. Unknown coefficients of the problem arrive as keyword arguments. An
-      equinox module may hold arrays, such as coefficients: others of the same shape need no new compilation.
+      one number, or a vector of them. It may name further arguments: the problem's unknown coefficients and
+      fields, `normal` on a boundary with normals, and the columns of `sg.pinn.Points`. An equinox module may
+      hold arrays, such as coefficients: others of the same shape need no new compilation.
     - `domain`: where the condition holds, such as `sg.pinn.Box`, its `boundary()`, or `sg.pinn.Points`.
     - `points`: how many points each step draws; by default all of `sg.pinn.Points`.
     - `weight`: the factor of the block's mean square in the loss.
@@ -32,6 +35,9 @@ class Block(eqx.Module):
     box = sg.pinn.Box([0, 0], [1, 1])
     sg.pinn.Block("interior", lambda u, x: sg.pinn.laplacian(u, x) + jnp.sin(x[0]), box, points=900)
     sg.pinn.Block("boundary", lambda u, x: u(x), box.boundary(), points=120, weight=10)
+
+    sides = box.boundary(normals=True, where=lambda x: x[1] < 1e-9)
+    sg.pinn.Block("flux", lambda u, x, normal: sg.pinn.directional(u, x, normal) - x[0], sides, points=40)
     ```
     """
 
@@ -89,12 +95,32 @@ class Row(eqx.Module):
     """A block's residual as a function of all parameters and one point."""
 
     network: Any
+    fields: dict[str, Any]
     residual: Callable
 
     def __call__(self, params: Params, x: Any) -> Float[Array, "*o"]:
         """The residual at x."""
+        known = self.functions(params)
+        known |= params["unknowns"]
+        x, columns = (x.x, x.columns) if isinstance(x, Sites) else (x, {})
+        return jnp.asarray(self.residual(known.pop("u"), x, **columns, **taken(self.residual, known)))
 
-        def u(y: Float[Array, " d"]) -> Float[Array, "*o"]:
-            return evaluate(self.network, params["network"], y)
+    def functions(self, params: Params) -> dict[str, Any]:
+        """U and the unknown fields as functions of a point."""
 
-        return jnp.asarray(self.residual(u, x, **params["unknowns"]))
+        def function(network: Any, weights: Params) -> Callable:
+            return lambda y: evaluate(network, weights, y)
+
+        found = {name: function(self.fields[name], params["fields"][name]) for name in self.fields}
+        return {"u": function(self.network, params["network"])} | found
+
+
+def taken(residual: Callable, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given arguments that a residual names; all of them if it takes any."""
+    try:
+        names = inspect.signature(residual).parameters
+    except (TypeError, ValueError):  # some callables do not say
+        return dict(given)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values()):
+        return dict(given)
+    return {name: value for name, value in given.items() if name in names}

@@ -1,9 +1,7 @@
-"""Where points come from: each domain is the image of a unit cube, so that any sequence on it will do."""
+"""Where points come from: boxes, balls, space and time, and points that are given."""
 
-import abc
-import warnings
-from collections.abc import Sequence
-from functools import lru_cache
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,76 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .._checks import positive_int, real_array, real_scalar
+from .._checks import real_array, real_scalar
 from ..linalg import random_subset
+from ._drawing import AbstractDomain, Sites
+from ._geometry import AbstractShape, AbstractSurface
 
 
-class AbstractDomain(eqx.Module):
-    """A set of points with a uniform distribution, described as the image of a unit cube.
-
-    A domain of your own says how many coordinates its points have (`dim`), how many uniform numbers place one
-    (`unit_dim`), and where they place it (`place`):
-
-    ```python
-    class Triangle(sg.pinn.AbstractDomain):
-        dim: int = 2
-        unit_dim: int = 2
-
-        def place(self, unit):                  # fold the square along its diagonal
-            return jnp.where(unit.sum(axis=1, keepdims=True) > 1, 1 - unit, unit)
-
-    Triangle().spread(jax.random.key(0), 100)   # 100 evenly spread points, an array of shape (100, 2)
-    ```
-    """
-
-    dim: eqx.AbstractVar[int]
-    """How many coordinates a point has."""
-    unit_dim: eqx.AbstractVar[int]
-    """How many uniform numbers place a point."""
-
-    @property
-    def periods(self) -> dict[int, float]:
-        """The coordinates in which the domain is periodic, and the length of a period: none of them."""
-        return {}
-
-    def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """The corners of a box around the domain: here around a few thousand of its points."""
-        points = self.spread(jax.random.key(0), 4096)
-        return jnp.min(points, axis=0), jnp.max(points, axis=0)
-
-    @abc.abstractmethod
-    def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """Points of the domain from points of the unit cube, uniform from uniform."""
-
-    def sample(self, key: PRNGKeyArray, count: int) -> Float[Array, "N d"]:
-        """Independent uniform points."""
-        return self.place(jax.random.uniform(key, (positive_int("count", count), self.unit_dim)))
-
-    def spread(self, key: PRNGKeyArray, count: int) -> Float[Array, "N d"]:
-        """Evenly spread points: a Sobol sequence, shifted at random around the unit cube."""
-        shift = jax.random.uniform(key, (1, self.unit_dim))
-        levels = jnp.asarray(sobol(self.unit_dim, positive_int("count", count)), shift.dtype)
-        return self.place((levels + shift) % 1)
-
-
-@lru_cache(maxsize=32)
-def sobol(dim: int, count: int) -> Float[np.ndarray, "N q"]:
-    """The first points of a scrambled Sobol sequence, always the same ones, on `count` levels per axis.
-
-    Levels keep every axis evenly filled whatever the count, so that two points on the boundary of an
-    interval are its two ends.
-    """
-    from scipy.stats import qmc  # takes seconds to import, and many uses of the library never come here
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is less even for counts that are no power of two
-        points = qmc.Sobol(dim, scramble=True, rng=0).random(count)
-    return points.argsort(axis=0).argsort(axis=0) / count
-
-
-class Box(AbstractDomain):
+class Box(AbstractShape):
     """The box of points between `low` and `high`, which hold one number for each coordinate.
 
     `periodic` says in which coordinates the two ends are the same place, for all of them at once or one by
@@ -94,6 +31,7 @@ class Box(AbstractDomain):
     box.spread(jax.random.key(0), 100)          # the same, evenly spread
     box.boundary()                              # its four sides
     sg.pinn.Box([0, -1], [2, 1], periodic=[True, False]).boundary()      # the lower and the upper one
+    box - sg.pinn.Ball([1, 0], 0.5)             # shapes combine: `|`, `&`, `-`
     ```
     """
 
@@ -144,12 +82,26 @@ class Box(AbstractDomain):
         """Scaled and shifted."""
         return self.low[None] + (self.high - self.low)[None] * unit
 
-    def boundary(self) -> "BoxBoundary":
+    @property
+    def volume(self) -> Float[Array, ""]:
+        """The product of its sides."""
+        return jnp.prod(self.high - self.low)
+
+    def inside(self, x: Float[Array, " d"]) -> Bool[Array, ""]:
+        """Whether one point is in it."""
+        return jnp.all((self.low <= x) & (x <= self.high))
+
+    def surfaces(self, low: Float[Array, " d"], high: Float[Array, " d"]) -> tuple[AbstractSurface, ...]:
+        """Its faces, if it has any."""
+        del low, high
+        return () if all(self.periodic) else (BoxBoundary(self),)
+
+    def whole_boundary(self) -> "BoxBoundary":
         """Its faces, but for those of periodic coordinates; `ValueError` where none is left."""
         return BoxBoundary(self)
 
 
-class BoxBoundary(AbstractDomain):
+class BoxBoundary(AbstractSurface):
     """The faces of a box, each visited in proportion to its area; `Box.boundary()` makes it.
 
     ```python
@@ -176,9 +128,7 @@ class BoxBoundary(AbstractDomain):
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
         """A point of the box, moved along one coordinate to a face."""
-        lengths = self.box.high - self.box.low
-        walls = jnp.array([i for i, periodic in enumerate(self.box.periodic) if not periodic])
-        areas = jnp.exp(jnp.sum(jnp.log(lengths)) - jnp.log(lengths))[walls]
+        walls, areas = self._walls, self._areas[self._walls]
         edges = jnp.cumsum(jnp.repeat(areas / 2, 2)) / jnp.sum(areas)
         face = jnp.clip(
             jnp.searchsorted(edges, unit[:, 0], side="right", method="compare_all"), 0, edges.shape[0] - 1
@@ -188,8 +138,39 @@ class BoxBoundary(AbstractDomain):
         inside = self.box.place(unit[:, 1:])
         return jnp.where(jnp.arange(self.dim)[None] == axis[:, None], ends[:, None], inside)
 
+    @property
+    def area(self) -> Float[Array, ""]:
+        """That of all faces."""
+        return 2 * jnp.sum(self._areas[self._walls])
 
-class Sphere(AbstractDomain):
+    def level(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """The largest signed distance from a face."""
+        return jnp.max(self._heights(x))
+
+    def normal(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        """That of the nearest face."""
+        face = jnp.argmax(self._heights(x))
+        sign = jnp.where(face < self.dim, -1.0, 1.0)
+        return jnp.where(jnp.arange(self.dim) == face % self.dim, sign, 0.0)
+
+    def _heights(self, x: Float[Array, " d"]) -> Float[Array, " 2*d"]:
+        """Signed distances from the lower faces, then from the upper ones; periodic ones are no faces."""
+        wall = ~jnp.array(self.box.periodic)
+        heights = (self.box.low - x, x - self.box.high)
+        return jnp.concatenate([jnp.where(wall, height, -jnp.inf) for height in heights])
+
+    @property
+    def _walls(self) -> Int[Array, " w"]:
+        return jnp.array([i for i, periodic in enumerate(self.box.periodic) if not periodic])
+
+    @property
+    def _areas(self) -> Float[Array, " d"]:
+        """The area of a face across each coordinate."""
+        lengths = self.box.high - self.box.low
+        return jnp.exp(jnp.sum(jnp.log(lengths)) - jnp.log(lengths))
+
+
+class Sphere(AbstractSurface):
     """The surface of a ball, a circle in two dimensions; `Ball.boundary()` makes it.
 
     ```python
@@ -222,8 +203,22 @@ class Sphere(AbstractDomain):
         """The corners of the cube around it."""
         return self.centre - self.radius, self.centre + self.radius
 
+    @property
+    def area(self) -> Float[Array, ""]:
+        """2 π^{d/2} r^{d−1} / Γ(d/2)."""
+        return self.dim * _unit_ball(self.dim) * self.radius ** (self.dim - 1)
 
-class Ball(AbstractDomain):
+    def level(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """The distance from the centre beyond the radius."""
+        return jnp.linalg.norm(x - self.centre) - self.radius
+
+    def normal(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        """Away from the centre."""
+        away = x - self.centre
+        return away / jnp.maximum(jnp.linalg.norm(away), jnp.finfo(away.dtype).tiny)
+
+
+class Ball(AbstractShape):
     """The points within `radius` of `centre`, in any dimension.
 
     ```python
@@ -257,8 +252,22 @@ class Ball(AbstractDomain):
         """The corners of the cube around it."""
         return self.surface.bounds()
 
-    def boundary(self) -> Sphere:
-        """Its surface."""
+    @property
+    def volume(self) -> Float[Array, ""]:
+        """π^{d/2} r^d / Γ(d/2 + 1)."""
+        return _unit_ball(self.dim) * self.surface.radius**self.dim
+
+    def inside(self, x: Float[Array, " d"]) -> Bool[Array, ""]:
+        """Whether one point is in it."""
+        return self.surface.level(x) <= 0
+
+    def surfaces(self, low: Float[Array, " d"], high: Float[Array, " d"]) -> tuple[AbstractSurface, ...]:
+        """The sphere around it."""
+        del low, high
+        return (self.surface,)
+
+    def whole_boundary(self) -> Sphere:
+        """The sphere around it."""
         return self.surface
 
 
@@ -311,35 +320,70 @@ class SpaceTime(AbstractDomain):
         low, high = self.space.bounds()
         return jnp.append(self.start, low), jnp.append(self.end, high)
 
+    @property
+    def share(self) -> float | None:
+        """As in space."""
+        return self.space.share
+
+    def accepts(self, unit: Float[Array, "N q"], points: Float[Array, "N d"]) -> Bool[Array, " N"]:
+        """Those whose place belongs to the domain of space."""
+        return self.space.accepts(unit[:, 1:], points[:, 1:])
+
+    def normals(self, points: Float[Array, "N d"]) -> Float[Array, "N d"] | None:
+        """Those of space, where it has them."""
+        found = self.space.normals(points[:, 1:])
+        return None if found is None else jnp.pad(found, ((0, 0), (1, 0)))
+
     def initial(self) -> "SpaceTime":
         """The domain of space at the start."""
         return SpaceTime(self.space, self.start, self.start)
 
-    def boundary(self) -> "SpaceTime":
-        """The boundary of space at all times."""
-        if not isinstance(self.space, Box | Ball):
+    def boundary(self, *, normals: bool = False, where: Callable | None = None) -> "SpaceTime":
+        """The boundary of space at all times; options as for the boundary of space.
+
+        `where` sees points of space, without time; a `normal` has a zero for time in front, so that
+        `sg.pinn.directional(u, x, normal)` is the derivative across the boundary.
+        """
+        if not isinstance(self.space, AbstractShape):
             raise TypeError(f"`space` must have a boundary, as Box and Ball have; got {self.space!r}.")
-        return SpaceTime(self.space.boundary(), self.start, self.end)
+        return SpaceTime(self.space.boundary(normals=normals, where=where), self.start, self.end)
 
 
 class Points(eqx.Module):
-    """Points that you give: an array `[N, d]`, or a tree of arrays, whose rows a residual sees one by one.
+    """Points that you give: an array `[N, d]`, with columns of `N` entries beside it that you name.
+
+    A residual sees the rows one by one and takes the columns by keyword: measured values, the normals of a
+    point cloud, whatever belongs to a point. A tree of arrays in place of the points arrives as it is.
 
     Raises `ValueError` if the arrays differ in the length of their first axis.
 
     ```python
     x, measured = np.linspace(0, 1, 20)[:, None], np.linspace(0, 1, 20) ** 2
-    sg.pinn.Block("data", lambda u, row: u(row[0]) - row[1], sg.pinn.Points((x, measured)))
+    sg.pinn.Block("data", lambda u, x, value: u(x) - value, sg.pinn.Points(x, value=measured))
+
+    angle = np.linspace(0, 6, 50)
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)         # from a mesh, with its normals
+    wall = sg.pinn.Points(circle, normal=circle)
+    sg.pinn.Block("wall", lambda u, x, normal: sg.pinn.directional(u, x, normal), wall)
     ```
     """
 
     rows: Any
 
-    def __init__(self, rows: Any):
+    def __init__(self, rows: Any, **columns: Any):
         leaves = jax.tree.leaves(rows)
         if not leaves:
             raise ValueError("`rows` must hold at least one array, got an empty tree.")
         self.rows = jax.tree.map(lambda leaf: real_array("rows", leaf, ndim=np.ndim(leaf)), rows)
+        if columns:
+            x = real_array("rows", rows, ndim=2)
+            self.rows = Sites(
+                x,
+                {
+                    name: real_array(name, value, ndim=np.ndim(value), rows=x.shape[0])
+                    for name, value in columns.items()
+                },
+            )
         counts = {leaf.shape[:1] for leaf in jax.tree.leaves(self.rows)}
         if len(counts) != 1 or () in counts:
             raise ValueError(f"`rows` must share the length of their first axis, got {sorted(counts)}.")
@@ -362,6 +406,11 @@ def _radius(radius: Any) -> Float[Array, ""]:
     if not bool(value > 0):
         raise ValueError(f"`radius` must be above 0, or the ball is empty; got {radius!r}.")
     return value
+
+
+def _unit_ball(dim: int) -> float:
+    """The volume of the unit ball."""
+    return math.pi ** (dim / 2) / math.gamma(dim / 2 + 1)
 
 
 def _directions(unit: Float[Array, "N d"]) -> Float[Array, "N d"]:

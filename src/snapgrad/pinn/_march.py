@@ -230,10 +230,10 @@ def _times(slabs: Any, span: tuple[float, float] | None) -> list[float]:
 
 def _span(problem: PINN) -> tuple[float, float]:
     """From when to when a problem reaches; `ValueError` if it cannot be cut into slabs."""
-    if problem.unknowns:
+    if unknown := [*problem.unknowns, *problem.fields]:
         raise ValueError(
             f"`problem` must not have unknowns, which belong to all times at once; got "
-            f"{', '.join(problem.unknowns)}. Use sg.pinn.solve."
+            f"{', '.join(unknown)}. Use sg.pinn.solve."
         )
     for block in problem.blocks:
         if not isinstance(block.domain, SpaceTime):

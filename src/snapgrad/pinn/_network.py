@@ -156,11 +156,11 @@ class NetworkError(ValueError):
     """A network fails at a point; the innermost one of several wrapped networks says so."""
 
 
-def check_network(network: Any) -> Any:
+def check_network(network: Any, name: str = "network") -> Any:
     """The network itself, or `TypeError` if it has not the shape of one."""
     if not (callable(network) and callable(getattr(network, "init", None))):
         raise TypeError(
-            f"`network` must have `init(key)` and be called as network(params, x), as sg.pinn.MLP is; "
+            f"`{name}` must have `init(key)` and be called as network(params, x), as sg.pinn.MLP is; "
             f"got {type(network).__name__}. Wrap modules of equinox and flax in sg.pinn.Equinox and "
             f"sg.pinn.Flax."
         )

@@ -14,8 +14,9 @@ from .._checks import float_params, real_array
 from .._contracts import AbstractProblem, AbstractSampler, Batch, Linearisation, Params
 from ..operators import jacobian, stack
 from ..structure.compat import ClosedJaxpr, Literal
-from ._blocks import Block, Row, draw_points
-from ._domains import AbstractDomain, Points
+from ._blocks import Block, Row, draw_points, taken
+from ._domains import Points
+from ._drawing import AbstractDomain, Sites
 from ._network import check_network, evaluate
 from ._sampling import Collocation
 
@@ -36,10 +37,12 @@ class PINN(AbstractProblem):
     - `blocks`: the conditions, as `sg.pinn.Block`s.
     - `exact`: the solution where it is known, to measure the error: a function of a point, or a pair
       `(points, values)`.
-    - `unknowns`: coefficients to find along with u, `{name: first guess}`. Residuals receive them as keyword
-      arguments.
     - `measured`: what `exact` is compared with, a function of `u` and a point; by default u itself. With
       `lambda u, x: u(x)[0]` it is the first output alone.
+    - `unknowns`: coefficients to find along with u, `{name: first guess}`. A residual that names one as an
+      argument receives it.
+    - `fields`: functions of a point to find along with u, `{name: network}`, such as a conductivity that
+      varies. A residual that names one as an argument receives a function like u.
 
     Errors say which argument is wrong: a network with another number of inputs than the domain has
     coordinates, a residual that is not a number or a vector, an `exact` of another shape than the network.
@@ -65,6 +68,7 @@ class PINN(AbstractProblem):
     loss_points: dict[str, Any]
     unknowns: dict[str, Float[Array, "..."]]
     measured: Callable | None = eqx.field(static=True)
+    fields: dict[str, Any]
     num_rows: int | None = eqx.field(static=True, default=None)
 
     def __init__(
@@ -74,8 +78,11 @@ class PINN(AbstractProblem):
         exact: Callable | tuple[Any, Any] | None = None,
         unknowns: Mapping[str, Any] | None = None,
         measured: Callable | None = None,
+        fields: Mapping[str, Any] | None = None,
     ):
-        check_network(network)
+        self.fields = dict(fields or {})
+        for name, value in {"network": network, **self.fields}.items():
+            check_network(value, name)
         blocks = tuple(blocks)
         if not blocks:
             raise ValueError("`blocks` must hold at least one Block, got none.")
@@ -88,6 +95,7 @@ class PINN(AbstractProblem):
         self.network, self.blocks = network, blocks
         self.unknowns = {name: jnp.asarray(value, float) for name, value in (unknowns or {}).items()}
         self.num_rows = None
+        self._check_names()
         self.exact = exact if callable(exact) else None
         self.measured = measured
         try:
@@ -103,7 +111,7 @@ class PINN(AbstractProblem):
         self.loss_points = self.draw(jax.random.key(1))
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """`{"network": ..., "unknowns": ...}`: fresh weights and the first guesses.
+        """`{"network": ..., "unknowns": ..., "fields": ...}`: fresh weights and the first guesses.
 
         Weights take JAX's default precision, which is that of the points: float64 once x64 is switched on,
         even for modules that ask for float32.
@@ -113,15 +121,22 @@ class PINN(AbstractProblem):
             real = eqx.is_inexact_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)
             return leaf.astype(float) if real else leaf
 
-        return {"network": jax.tree.map(default, self.network.init(key)), "unknowns": self.unknowns}
+        fields = {
+            name: field.init(jax.random.fold_in(key, i))
+            for i, (name, field) in enumerate(self.fields.items())
+        }
+        drawn = jax.tree.map(default, {"network": self.network.init(key), "fields": fields})
+        return drawn | {"unknowns": self.unknowns}
 
     def u(self, params: Params, x: Any) -> Array:
         """The network at one point `[d]`, or at each point of an array `[..., d]`."""
-        x = jnp.asarray(x)
-        if x.ndim == 1:
-            return evaluate(self.network, params["network"], x)
-        values = jax.vmap(partial(evaluate, self.network, params["network"]))(x.reshape(-1, x.shape[-1]))
-        return values.reshape(*x.shape[:-1], *values.shape[1:])
+        return _everywhere(partial(evaluate, self.network, params["network"]), x)
+
+    def field(self, name: str, params: Params, x: Any) -> Array:
+        """An unknown field at one point `[d]`, or at each point of an array `[..., d]`."""
+        if name not in self.fields:
+            raise ValueError(f"`name` must be one of the fields {', '.join(self.fields)}; got {name!r}.")
+        return _everywhere(partial(evaluate, self.fields[name], params["fields"][name]), x)
 
     def compared(self, params: Params, points: Float[Array, "N d"]) -> Float[Array, "N *o"]:
         """What `exact` is compared with at each of these points: u, or what `measured` makes of it."""
@@ -194,7 +209,7 @@ class PINN(AbstractProblem):
                 )
 
     def _row(self, block: Block) -> Row:
-        return Row(self.network, block.residual)
+        return Row(self.network, self.fields, block.residual)
 
     def _scale(self, block: Block, rows: int) -> Float[Array, ""]:
         outputs = rows // block.points
@@ -206,6 +221,18 @@ class PINN(AbstractProblem):
             values = jax.vmap(self._row(block), (None, 0))(params, batch[block.name]).reshape(-1)
             parts.append(self._scale(block, values.shape[0]).astype(values.dtype) * values)
         return jnp.concatenate(parts)
+
+    def _check_names(self) -> None:
+        """Every unknown and field must be an argument of some residual, and of one kind."""
+        names = self.unknowns | self.fields
+        if twice := set(self.unknowns) & set(self.fields):
+            raise ValueError(f"`fields` and `unknowns` must have different names, got {twice.pop()!r} twice.")
+        used = {name for block in self.blocks for name in taken(block.residual, names)}
+        if idle := [name for name in names if name not in used]:
+            raise ValueError(
+                f"{idle[0]!r} is to be found but is an argument of no residual: add it to those that it "
+                f"appears in, as in `lambda u, x, {idle[0]}: ...`."
+            )
 
     def _check_block(self, block: Block, params: Any) -> None:
         points = jax.eval_shape(lambda key: block.draw(key), jax.random.key(0))
@@ -250,6 +277,15 @@ class PINN(AbstractProblem):
         return points, values
 
 
+def _everywhere(function: Callable, x: Any) -> Array:
+    """A function of a point at a point `[d]`, or at each point of an array `[..., d]`."""
+    x = jnp.asarray(x)
+    if x.ndim == 1:
+        return function(x)
+    values = jax.vmap(function)(x.reshape(-1, x.shape[-1]))
+    return values.reshape(*x.shape[:-1], *values.shape[1:])
+
+
 def _depends(traced: ClosedJaxpr, count: int) -> bool:
     """Whether the output has to do with any of the first `count` inputs."""
     reached: set[Any] = set(traced.jaxpr.invars[:count])
@@ -262,6 +298,7 @@ def _depends(traced: ClosedJaxpr, count: int) -> bool:
 @eqx.filter_jit
 def _evaluated(domain: AbstractDomain, exact: Callable) -> tuple[Array, Array]:
     points = domain.spread(jax.random.key(2), EVALUATION_POINTS)
+    points = points.x if isinstance(points, Sites) else points
     return points, jax.tree.map(jnp.asarray, jax.vmap(exact)(points))
 
 

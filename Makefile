@@ -16,7 +16,7 @@ export NPROC ?= 4
 # The newest JAX needs a newer Python than the oldest that is supported.
 NEWEST ?= $(shell command -v python3.14 || command -v python3.13 || command -v python3.12)
 
-.PHONY: help setup test test-slow test-newest lint reproduce bench clean
+.PHONY: help setup test test-slow test-newest lint reproduce bench docs tutorials dist clean
 
 help:
 	@echo "make reproduce   the main job: run the studies and draw their pictures (into $(OUT)/)"
@@ -25,13 +25,16 @@ help:
 	@echo "make test-newest the numerical tests on the newest JAX, with a Python >= 3.12 (NEWEST=path)"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make bench       the benchmarks, each beside its baseline in one run"
+	@echo "make docs        the documentation as a site, into site/; a warning is an error"
+	@echo "make tutorials   run the tutorials and store what they print and draw, for the site"
+	@echo "make dist        sdist and wheel, into dist/, tried in a fresh environment"
 	@echo "make clean       remove .venv and build outputs"
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,netket]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,netket,docs]'
 	@touch $(STAMP)
 
 lint: $(STAMP)
@@ -66,5 +69,22 @@ bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
+# The theme advertises its successor on every build.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(STAMP)
+	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+tutorials: $(STAMP)
+	$(BIN)/python docs/_site/tutorials.py
+
+dist: $(STAMP)
+	rm -rf dist $(VENV)-dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv $(VENV)-dist
+	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	$(VENV)-dist/bin/python tests/try_wheel.py dist/*.whl
+
 clean:
-	rm -rf $(VENV) $(VENV)-newest build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newest $(VENV)-dist build dist site .pytest_cache .ruff_cache .hypothesis

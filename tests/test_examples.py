@@ -3,7 +3,6 @@
 import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -70,13 +69,3 @@ def test_example(name, tmp_path, monkeypatch):
     names = {"sg": sg, "jax": jax, "jnp": jnp, "np": np, "eqx": eqx, "optax": optax}
     for block in blocks:
         exec(compile(block, f"example of {name}", "exec"), names)
-
-
-@pytest.mark.parametrize("page", ["architecture", "training", "diagnose"])
-def test_page(page):
-    """The examples of a page run as printed, in order, in one namespace."""
-    text = (Path(__file__).parents[1] / "docs" / f"{page}.md").read_text()
-    namespace: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        exec(compile(block, f"docs/{page}.md", "exec"), namespace)
-    assert namespace

@@ -1,0 +1,182 @@
+"""The documentation holds: examples run, links lead somewhere, figures were measured, the site builds."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from test_examples import PUBLIC
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [str(path.relative_to(DOCS)) for path in sorted(DOCS.rglob("*.md"))]
+MARKDOWN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+
+# --------------------------------------------------------------------------------------- examples
+
+BEFORE = {
+    "jacobians.md": """
+        x, y = jnp.ones((8, 5)), jnp.ones(8)
+        inside, edge, weights = x / 2, x, jnp.ones(8)
+        laplacian = lambda p, x: jnp.trace(jax.hessian(lambda x: model(p, x))(x))
+        log_psi, samples = lambda p, x: model(p, x) * (1 + 2j), x
+        key, damping, residual, guess = jax.random.key(0), 1e-2, jnp.ones(32), jnp.zeros(32)
+    """,
+    "netket.md": """
+        import netket as nk
+        hilbert = nk.hilbert.Spin(0.5, 4)
+        hamiltonian = nk.operator.IsingJax(hilbert, nk.graph.Chain(4), h=1.0)
+        sampler = nk.sampler.MetropolisLocal(hilbert, n_chains=4)
+        vstate = nk.vqs.MCState(sampler, nk.models.RBM(alpha=1, param_dtype=float), n_samples=16)
+    """,
+    "studies.md": """
+        from snapgrad.reproduce import Study
+        from snapgrad.figures.superlinear import STUDY
+        name, title, source, caption, panels, plots, claims, table, notes = vars(STUDY).values()
+    """,
+}
+"""What the examples of a page take for granted, after the usual imports."""
+SMALLER = {
+    "jacobians.md": {"[5, 512, 512, 1]": "[5, 8, 8, 1]", "(1024, 5)": "(32, 5)", "rank=200": "rank=8"},
+    "netket.md": {"run(300": "run(3"},
+    "pinn.md": {"tol=1e-7": "steps=5"},
+    "start/hamiltonian.md": {"run(60": "run(20"},
+    "theory.md": {"100), 1000)": "20), 60)", "sample_size=10": "sample_size=2"},
+}
+"""Sizes at which a test need not run."""
+NEEDS = {"netket.md": "netket", "start/hamiltonian.md": "netket"}
+"""Packages that are not always there."""
+
+
+def blocks(text: str) -> list[str]:
+    found = re.findall(r"^( *)```python\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for _, block in found]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks((DOCS / page).read_text())])
+def test_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+    if page in NEEDS:
+        pytest.importorskip(NEEDS[page])
+    text = (DOCS / page).read_text()
+    for size, smaller in SMALLER.get(page, {}).items():
+        text = text.replace(size, smaller)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    if page in BEFORE:
+        exec("import jax, jax.numpy as jnp, snapgrad as sg\n" + textwrap.dedent(BEFORE[page]), names)
+    with jax.numpy_rank_promotion("allow" if NEEDS.get(page) == "netket" else "raise"):
+        for block in blocks(text):
+            exec(compile(block, f"docs/{page}", "exec"), names)
+
+
+# ------------------------------------------------------------------------------------------ links
+
+
+def heading_anchors(text: str) -> set[str]:
+    """The anchors that Python-Markdown and GitHub agree on."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    titles = re.findall(r"^#+ +(.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_internal_links_lead_somewhere(path):
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    for target, anchor in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)", text):
+        goal = (path.parent / target).resolve() if target else path
+        assert goal.exists(), f"{path.name}: {target}"
+        if anchor and goal.suffix == ".md":
+            assert anchor[1:] in heading_anchors(goal.read_text()), f"{path.name}: {target}{anchor}"
+
+
+# ---------------------------------------------------------------------------------------- figures
+
+
+def test_figures_in_the_table_of_results_were_measured():
+    table = (DOCS / "results" / "index.md").read_text()
+    rows = [line for line in table.splitlines() if line.startswith("|") and "](" in line]
+    assert len(rows) >= 8
+    for row in rows:
+        link = re.findall(r"\]\(([^)]+)\)", row)[-1]
+        measured = (DOCS / "results" / link).resolve().read_text()
+        figures = re.findall(r"\*\*([\d.]+)\*\*", row)
+        assert figures, row
+        for figure in figures:
+            assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]*\d)", measured), (
+                f"{figure} is not in {link}"
+            )
+
+
+# -------------------------------------------------------------------------------------- reference
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = set()
+    for path in (DOCS / "reference").glob("*.md"):
+        listed |= set(re.findall(r"^::: snapgrad\.([\w.]+)", path.read_text(), flags=re.MULTILINE))
+    missing = [name for name in PUBLIC if name.removeprefix("sg.") not in listed]
+    assert not missing, f"not in docs/reference/: {', '.join(missing)}"
+
+
+# ----------------------------------------------------------------------------------------- the site
+
+
+def site_module(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, DOCS / "_site" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_cells_of_a_script():
+    source = (
+        '"""Title.\n\nMore.\n"""\n\nx = 1\n\n# %% Heading\n# Text, *in\n# Markdown*.\ny = 2\n# more\nz = 3\n'
+    )
+    first, second = site_module("tutorials").cells(source)
+    assert (first.text, first.code) == ("Title.\n\nMore.", "x = 1")
+    assert second.text == "## Heading\n\nText, *in\nMarkdown*." and second.code == "y = 2\n# more\nz = 3"
+    assert source.splitlines()[second.line] == "y = 2"
+
+
+def test_every_tutorial_has_stored_output():
+    names = site_module("tutorials").names()
+    missing = [name for name in names if not (ROOT / "tutorials" / "output" / f"{name}.txt").exists()]
+    assert not missing, f"`make tutorials` was not run for {', '.join(missing)}"
+
+
+def test_the_site_builds_without_warnings(tmp_path):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--quiet",
+            "--site-dir",
+            str(tmp_path / "site"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {
+        path.relative_to(tmp_path / "site"): path.read_text() for path in (tmp_path / "site").rglob("*.html")
+    }
+    assert len(pages) > 30
+    for name, html in pages.items():  # nothing is fetched from elsewhere
+        assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="https?:', html), name
+    assert 'href="../reference/methods.html#snapgrad.Auto"' in pages[Path("start/model.html")]

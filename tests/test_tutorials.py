@@ -1,0 +1,61 @@
+"""The tutorials run as they are printed, and what they claim comes out."""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "tutorials"
+
+
+def run(name: str, tmp_path, monkeypatch) -> dict:
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("agg")
+    return runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+
+
+def test_fit_a_model(tmp_path, monkeypatch):
+    names = run("fit_a_model", tmp_path, monkeypatch)
+    distance = names["distance"]
+    assert max(distance(names["fitted"]), distance(names["looped"])) < 0.03  # the noise was 0.05
+    assert (tmp_path / "fit.png").exists()
+
+
+def test_linear_system(tmp_path, monkeypatch):
+    names = run("linear_system", tmp_path, monkeypatch)
+    predicted = names["plain"][2].rate
+    assert predicted < names["measured"] < 2 * predicted
+    assert names["accelerated"][2].rate > predicted
+
+
+def test_diagnose(tmp_path, monkeypatch):
+    names = run("diagnose", tmp_path, monkeypatch)
+    loss = names["result"].history["loss"]
+    assert loss[-1] < 1e-2 * loss[0]
+
+
+def test_sweep(tmp_path, monkeypatch):
+    names = run("sweep", tmp_path, monkeypatch)
+    assert names["errors"].shape == (8, 5) and names["errors"].min() < 1e-4
+
+
+def test_several_devices(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "several_devices.py")],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 devices" in done.stdout and "[64, 64, 64, 64]" in done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("[a-z]*.py")))
+def test_every_tutorial_is_run_by_a_test(name):
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    assert f'run("{name}"' in tests or f"{name}.py" in tests, f"no test runs {name}.py"

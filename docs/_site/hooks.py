@@ -80,10 +80,28 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def unlisted(room: str) -> list[str]:
+    """Public names of a room that no page of the reference names."""
+    source = (ROOT / "src/snapgrad" / room / "__init__.py").read_text()
+    names = re.findall(r"^from \..* import \w+ as ([a-z]\w*|[A-Z]\w*[a-z]\w*)$", source, re.MULTILINE)
+    pages = "\n".join(path.read_text() for path in (ROOT / "docs/reference").glob("*.md")) + "\n"
+    return [
+        name
+        for name in names
+        if f"snapgrad.{room}.{name}\n" not in pages and f"snapgrad.{name}\n" not in pages
+    ]
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Turns links between files of the repository into links between pages; others become plain text."""
+    """Completes the reference, and turns links between files of the repository into links between pages.
+
+    Links to files that are not on the site become plain text.
+    """
     del config, files
     at = page.file.src_uri
+    room = Path(at).stem
+    if at.startswith("reference/") and (ROOT / "src/snapgrad" / room).is_dir() and (more := unlisted(room)):
+        markdown += "\n\n## More\n\n" + "".join(f"::: snapgrad.{room}.{name}\n" for name in more)
     origin = posixpath.dirname(_origins.get(at, f"docs/{at}"))
 
     def translate(match: re.Match[str]) -> str:

@@ -100,10 +100,10 @@ class Plan(NamedTuple):
 
 
 class Jet(NamedTuple):
-    """A value, and the derivatives of each order that the plan carries."""
+    """A value, and the derivatives that the plan carries, in one array: a weight sees them side by side."""
 
     value: Inexact[Array, "*s"]
-    parts: tuple[Inexact[Array, "r *s"], ...]
+    rows: Inexact[Array, "r *s"]
 
 
 def taylor(
@@ -117,14 +117,17 @@ def taylor(
             f"differentiate them one by one."
         )
     plan, reads = make_plan(wanted)
-    rows = [mix.shape[0] for mix in plan.mixes]
-    first = _mixed(plan.mixes[0], jnp.asarray(plan.directions, x.dtype)) if rows else None
-    parts = [jnp.zeros((count, *x.shape), x.dtype) for count in rows[1:]]
-    (out,) = _run(closed, [Jet(x, (first, *parts)) if rows else x], plan)
+    if not plan.mixes:
+        return fn(x), {}
+    first = _mixed(plan.mixes[0], jnp.asarray(plan.directions, x.dtype))
+    higher = sum(mix.shape[0] for mix in plan.mixes[1:])
+    rows = jnp.concatenate([first, jnp.zeros((higher, *x.shape), x.dtype)])
+    (out,) = _run(closed, [Jet(x, rows)], plan)
     if not isinstance(out, Jet):  # a constant
         value = jnp.asarray(out)
-        out = Jet(value, tuple(jnp.zeros((count, *value.shape), value.dtype) for count in rows))
-    return out.value, {k: _mixed(read, out.parts[k - 1]) for k, read in reads.items()}
+        out = Jet(value, jnp.zeros((rows.shape[0], *value.shape), value.dtype))
+    parts = _parts(plan, out.rows)
+    return out.value, {k: _mixed(read, parts[k - 1]) for k, read in reads.items()}
 
 
 def make_plan(wanted: Mapping[int, Wanted]) -> tuple[Plan, dict[int, Float[np.ndarray, "m r"]]]:
@@ -194,51 +197,61 @@ def _push(eqn: JaxprEqn, values: list[Any], plan: Plan) -> list[Any]:
         return [found[i] for i in smooth]
 
     points = tuple(values[i].value for i in active)
-    parts = [values[i].parts for i in active]
-    # One product for all orders: a weight then sees them side by side.
-    rows = [jnp.concatenate(part) for part in parts]
+    rows = [values[i].rows for i in active]
+    if eqn.primitive.name in _ELEMENTWISE:
+        return [Jet(outs[0], _elementwise(_tower(eqn, fn, points[0], len(plan.mixes)), rows[0], plan))]
     pushed = jax.vmap(lambda *tangents: jax.jvp(fn, points, tangents)[1])(*rows)
-    curved = _curved(eqn, fn, points, parts, active, plan)
-    ends = np.cumsum([mix.shape[0] for mix in plan.mixes])[:-1]
-    for j, i in enumerate(smooth):
-        orders = jnp.split(pushed[j], ends)
-        if curved is not None:
-            orders[1:] = [linear + more[j] for linear, more in zip(orders[1:], curved, strict=True)]
-        outs[i] = Jet(outs[i], tuple(orders))
+    if not _is_linear(eqn, active) and len(plan.mixes) > 1:
+        highest = 2 if eqn.primitive.name in _MULTILINEAR else len(plan.mixes)
+        curved = _curved(_slope(fn, points), rows, plan, highest)
+        pushed = [a + b for a, b in zip(pushed, curved, strict=True)]
+    for i, row in zip(smooth, pushed, strict=True):
+        outs[i] = Jet(outs[i], row)
     return outs
 
 
-def _curved(
-    eqn: JaxprEqn, fn: Callable, points: Any, parts: list[Any], active: list[int], plan: Plan
-) -> list[list[Any]] | None:
-    """For each order from the second, what the chain rule adds to Df[v_k]; None where that vanishes."""
+def _is_linear(eqn: JaxprEqn, active: list[int]) -> bool:
     name = eqn.primitive.name
-    linear = name in _LINEAR or (name in _MULTILINEAR and len(active) == 1)
-    top = len(plan.mixes)
-    if linear or top == 1 or (name == "div" and active == [0]):
-        return None
-    tower = _tower(fn, points[0], top) if name in _ELEMENTWISE else None
-    found = []
-    for order in range(2, top + 1):
-        mix = plan.mixes[order - 1]
-        terms: list[Any] = []
+    return name in _LINEAR or (name in _MULTILINEAR and len(active) == 1) or (name == "div" and active == [0])
+
+
+def _parts(plan: Plan, rows: Inexact[Array, "r *s"]) -> list[Inexact[Array, "_ *s"]]:
+    """The rows of each order."""
+    return jnp.split(rows, np.cumsum([mix.shape[0] for mix in plan.mixes])[:-1].tolist())
+
+
+def _elementwise(tower: list[Any], rows: Any, plan: Plan) -> Any:
+    """The chain rule where f acts on every entry by itself: f⁽ʲ⁾ once, whatever the number of directions."""
+    pushed = tower[0][None] * rows
+    if len(plan.mixes) == 1:
+        return pushed
+    parts = _parts(plan, rows)
+    orders = [jnp.zeros_like(parts[0])]
+    for order, mix in enumerate(plan.mixes[1:], start=2):
+        terms = []
         for size, group in _partitions(order).items():
-            if size > 2 and name in _MULTILINEAR:
-                continue
-            blocks = [
-                (count, [tuple(part[i - 1][: mix.shape[1]] for part in parts) for i in block])
+            products = [
+                _scaled(count, _multiplied([parts[i - 1][: mix.shape[1]] for i in block]))
                 for count, block in group
             ]
-            if tower is not None:  # dʲf once, whatever the number of directions
-                products = [_scaled(count, _multiplied([only for (only,) in b])) for count, b in blocks]
-                terms.append([tower[size - 1][None] * _mixed(mix, _added(products))])
-            else:
-                slopes = [
-                    [_scaled(count, out) for out in jax.vmap(_slope(fn, points))(b)] for count, b in blocks
-                ]
-                terms.append([_mixed(mix, _added(outs)) for outs in zip(*slopes, strict=True)])
-        found.append([_added(outs) for outs in zip(*terms, strict=True)])
-    return found
+            terms.append(tower[size - 1][None] * _mixed(mix, _added(products)))
+        orders.append(_added(terms))
+    return pushed + jnp.concatenate(orders)
+
+
+def _curved(slope: Callable, rows: list[Any], plan: Plan, highest: int) -> list[Any]:
+    """What the chain rule adds to Df[v_k], for each output; derivatives of f beyond the highest vanish."""
+    parts = [_parts(plan, row) for row in rows]
+    orders = []
+    for order, mix in enumerate(plan.mixes[1:], start=2):
+        terms = []
+        for size, group in _partitions(order).items():
+            for count, block in group if size <= highest else ():
+                directions = [tuple(part[i - 1][: mix.shape[1]] for part in parts) for i in block]
+                terms.append([_scaled(count, out) for out in jax.vmap(slope)(directions)])
+        orders.append([_mixed(mix, _added(outs)) for outs in zip(*terms, strict=True)])
+    firsts = [jnp.zeros((plan.mixes[0].shape[0], *out.shape[1:]), out.dtype) for out in orders[0]]
+    return [jnp.concatenate(outs) for outs in zip(firsts, *orders, strict=True)]
 
 
 def _slope(fn: Callable, points: Any) -> Callable:
@@ -253,8 +266,15 @@ def _slope(fn: Callable, points: Any) -> Callable:
     return along
 
 
-def _tower(fn: Callable, point: Any, top: int) -> list[Any]:
+def _tower(eqn: JaxprEqn, fn: Callable, point: Any, top: int) -> list[Any]:
     """f′, f″, … of a function that acts on every entry by itself."""
+    name = eqn.primitive.name
+    if name in ("tanh", "logistic"):  # y′ = 1 − y² and y′ = y − y², differentiated by Leibniz's rule
+        found = [fn(point)[0]]
+        for k in range(top):
+            square = _added([_scaled(comb(k, i), found[i] * found[k - i]) for i in range(k + 1)])
+            found.append((found[k] if name == "logistic" else float(k == 0)) - square)
+        return found[1:]
     ones = jnp.ones_like(point)
     return [_slope(fn, (point,))([(ones,)] * order)[0] for order in range(1, top + 1)]
 

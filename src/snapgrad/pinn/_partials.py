@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import product
+from itertools import combinations_with_replacement, product
 from math import factorial, gcd, prod
 
 import numpy as np
-from jaxtyping import Float
 
 from ._forward import Wanted
 
@@ -25,23 +24,29 @@ def directions_for(dim: int, partials: tuple[Direction, ...]) -> dict[int, Wante
     found = {}
     for order in sorted({sum(partial) for partial in partials} - {0}, reverse=True):
         wanted = [partial for partial in partials if sum(partial) == order]
-        for partial in sorted(wanted, key=lambda p: -np.count_nonzero(p)):  # mixed ones serve pure ones
-            added = []
-            for candidate in _polarised(partial):
-                if _weights(chosen + added, [partial], order) is not None:
-                    break
-                if candidate not in chosen:
-                    added.append(candidate)
-            for candidate in tuple(added):
-                rest = [other for other in added if other != candidate]
-                if _weights(chosen + rest, [partial], order) is not None:
-                    added = rest
-            chosen += added
-        weights = _weights(chosen, wanted, order)
-        assert weights is not None
-        used = np.any(weights, axis=0)
-        found[order] = Wanted(np.array(chosen, float).reshape(-1, dim)[used], weights[:, used])
+        weights = {}
+        for partial in sorted(wanted, key=np.count_nonzero, reverse=True):  # mixed ones serve pure ones
+            chosen += _missing(chosen, partial)
+            weights[partial] = _weights(chosen, partial)
+        table = np.array([[weights[partial].get(s, 0.0) for s in chosen] for partial in wanted])
+        used = np.any(table, axis=0)
+        found[order] = Wanted(np.array(chosen, float).reshape(-1, dim)[used], table[:, used])
     return found
+
+
+def _missing(chosen: list[Direction], partial: Direction) -> list[Direction]:
+    """The directions to add for one more derivative: none that could be left out."""
+    added: list[Direction] = []
+    for candidate in _polarised(partial):
+        if _weights(chosen + added, partial) is not None:
+            break
+        if candidate not in chosen:
+            added.append(candidate)
+    for candidate in tuple(added):
+        rest = [other for other in added if other != candidate]
+        if _weights(chosen + rest, partial) is not None:
+            added = rest
+    return added
 
 
 def _polarised(partial: Direction) -> list[Direction]:
@@ -55,21 +60,35 @@ def _polarised(partial: Direction) -> list[Direction]:
     return sorted(set(found), key=lambda s: (np.count_nonzero(s), s))
 
 
-def _weights(
-    directions: Sequence[Direction], partials: Sequence[Direction], order: int
-) -> Float[np.ndarray, "m q"] | None:
-    """Weights w with ∂^partial = Σ_q w_q (s_q·∂)^order for each one, or None if there are none."""
-    if not directions:
+def _weights(directions: Sequence[Direction], partial: Direction) -> dict[Direction, float] | None:
+    """Weights w with ∂^partial = Σ_s w_s (s·∂)^order, or None if there are none."""
+    order = sum(partial)
+    alone = tuple(int(m > 0) for m in partial)
+    if sum(alone) == 1 and alone in directions:
+        return {alone: 1.0}
+    axes, linked = _linked(directions, partial)
+    if not linked:
         return None
-    used = np.flatnonzero(np.any(np.array([*directions, *partials]), axis=0)).tolist()
-    monomials = [m for m in product(range(order + 1), repeat=len(used)) if sum(m) == order]
-    powers = [[prod(s[i] ** e for i, e in zip(used, m, strict=True)) for s in directions] for m in monomials]
+    monomials = [tuple(map(chain.count, axes)) for chain in combinations_with_replacement(axes, order)]
+    powers = [[prod(s[i] ** e for i, e in zip(axes, m, strict=True)) for s in linked] for m in monomials]
     matrix = np.array(powers) * np.array([[factorial(order) / prod(map(factorial, m))] for m in monomials])
-    target = np.array([[float(tuple(p[i] for i in used) == m) for p in partials] for m in monomials])
+    target = np.array([float(m == tuple(partial[i] for i in axes)) for m in monomials])
     weights = np.linalg.lstsq(matrix, target, rcond=None)[0]
     if not np.allclose(matrix @ weights, target, rtol=0, atol=1e-9):
         return None
-    return np.where(np.abs(weights) < 1e-12, 0, weights).T
+    return {s: float(w) for s, w in zip(linked, weights, strict=True) if abs(w) > 1e-12}
+
+
+def _linked(directions: Sequence[Direction], partial: Direction) -> tuple[list[int], list[Direction]]:
+    """The axes that directions link to those of a derivative, and these directions: others do not matter."""
+    axes = {i for i, m in enumerate(partial) if m}
+    linked: list[Direction] = []
+    while True:
+        more = [s for s in directions if s not in linked and any(s[i] for i in axes)]
+        if not more:
+            return sorted(axes), linked
+        linked += more
+        axes |= {i for s in more for i, component in enumerate(s) if component}
 
 
 def biharmonic_directions(dim: int) -> Wanted:

@@ -19,6 +19,7 @@ ROOMS = {
     "diagnosis": sg.diagnosis,
     "linalg": sg.linalg,
     "methods": sg.methods,
+    "molecules": sg.molecules,
     "operators": sg.operators,
     "pinn": sg.pinn,
     "problems": sg.problems,

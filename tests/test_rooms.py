@@ -28,11 +28,14 @@ MAY_IMPORT = {
     "reproduce": BASE | {"report", "__version__"},
     "pinn": BASE | {"linalg", "structure", "operators", "sampling", "methods", "training"} | PAGES,
     "netket": BASE | {"linalg", "operators", "methods", "training"} | PAGES,
+    "molecules": BASE | {"linalg", "operators", "methods", "training", "pinn"} | PAGES,
     "figures": BASE
     | {"linalg", "operators", "sampling", "methods", "problems", "theory", "training", "pinn", "netket"}
     | {"diagnosis"}
     | PAGES,
-    "cli": BASE | {"problems", "theory", "diagnosis", "pinn", "netket", "figures", "__version__"} | PAGES,
+    "cli": BASE
+    | {"problems", "theory", "diagnosis", "pinn", "netket", "molecules", "figures", "__version__"}
+    | PAGES,
 }
 
 

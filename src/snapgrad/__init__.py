@@ -3,6 +3,7 @@
 from . import diagnosis as diagnosis
 from . import linalg as linalg
 from . import methods as methods
+from . import molecules as molecules
 from . import pinn as pinn
 from . import problems as problems
 from . import sampling as sampling

@@ -186,6 +186,16 @@ class AbstractSampler(eqx.Module):
     ) -> tuple[Batch, State]:
         """A batch for the current parameters, which `linearise` sees and plain samplers ignore."""
 
+    def at(self, params: Params) -> "AbstractSampler":
+        """The sampler for these parameters, where what it draws from depends on them; itself by default."""
+        del params
+        return self
+
+    def report(self, state: State) -> dict[str, Scalar]:
+        """Numbers of the state to record during training, such as an acceptance rate; none by default."""
+        del state
+        return {}
+
 
 class AbstractMethod(eqx.Module):
     """Turns a `Linearisation` into a direction; `params ← params − η · direction`.

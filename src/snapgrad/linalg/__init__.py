@@ -27,6 +27,8 @@ from ._sketch import GaussianSketch as GaussianSketch
 from ._sketch import HadamardSketch as HadamardSketch
 from ._sketch import RowSketch as RowSketch
 from ._sketch import SparseSignSketch as SparseSignSketch
+from ._slogdet import inverse_slogdet as inverse_slogdet
+from ._slogdet import slogdet as slogdet
 from ._solve import pinv_solve as pinv_solve
 from ._solve import psd_solve as psd_solve
 from ._subsets import random_subset as random_subset

@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Inexact
 
-from ..structure.compat import ClosedJaxpr, JaxprEqn, Literal, bind, called
+from ..linalg import inverse_slogdet
+from ..structure.compat import ClosedJaxpr, JaxprEqn, Literal, bind, call_name, called
 
 # Linear in all operands together; of select_n, gather and dynamic slices the index is not differentiated.
 _LINEAR = {
@@ -169,6 +170,8 @@ def _run(closed: ClosedJaxpr, args: Sequence[Any], plan: Plan) -> list[Any]:
         values = [read(atom) for atom in eqn.invars]
         if not any(isinstance(value, Jet) for value in values):
             outs = bind(eqn, values)
+        elif _is_slogdet(eqn):
+            outs = _slogdet(values[0], summed)
         elif (inner := called(eqn)) is not None:
             outs = _run(inner, values, plan)
         else:
@@ -325,6 +328,24 @@ def _multiplied(factors: Sequence[Any]) -> Any:
 
 def _scaled(factor: float, term: Any) -> Any:
     return term if factor == 1 else float(factor) * term
+
+
+def _is_slogdet(eqn: JaxprEqn) -> bool:
+    """`jnp.linalg.slogdet` or `sg.linalg.slogdet` of a stack of real matrices."""
+    if call_name(eqn) != "slogdet" or len(eqn.invars) != 1 or len(eqn.outvars) != 2:
+        return False
+    given, outs = eqn.invars[0].aval, [out.aval for out in eqn.outvars]
+    return jnp.issubdtype(given.dtype, jnp.floating) and all(out.shape == given.shape[:-2] for out in outs)
+
+
+def _slogdet(jet: Jet, summed: tuple[int, ...]) -> list[Any]:
+    """tr(A⁻¹ ∂A), and tr(A⁻¹ ΔA) − Σ tr((A⁻¹ ∂A)²): one inverse for all directions."""
+    inverse, sign, log = inverse_slogdet(jet.value)
+    along = jnp.concatenate([jet.slopes, jet.laplacian[None]])
+    slopes = jnp.einsum("...ij,q...ji->q...", inverse, along)
+    steps = jnp.einsum("...ij,q...jk->q...ik", inverse, jet.slopes[jnp.array(summed)])
+    second = jnp.einsum("q...ij,q...ji->...", steps, steps)
+    return [sign, Jet(log, slopes[:-1], slopes[-1] - second)]
 
 
 def _inexact(value: Any) -> bool:

@@ -52,6 +52,11 @@ def called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
+def call_name(eqn: JaxprEqn) -> str:
+    """The name of the function that an equation calls by `jit`; empty for other equations."""
+    return str(eqn.params.get("name", "")) if eqn.primitive.name in ("jit", "pjit") else ""
+
+
 def loop_body(eqn: JaxprEqn) -> ClosedJaxpr:
     """The program of one step of a `scan`."""
     body = eqn.params["jaxpr"]

@@ -143,6 +143,6 @@ def advance(setup: Setup, state: TrainState, count: Int[Array, ""]) -> tuple[Tra
 
 @eqx.filter_jit
 def measure(setup: Setup, state: TrainState) -> dict[str, Array]:
-    """What there is to record of a state: the problem's metrics and what the method reports of itself."""
-    metrics = setup.problem.metrics(state.params)
+    """What there is to record of a state: the problem's metrics, and what method and sampler report."""
+    metrics = setup.problem.metrics(state.params) | setup.sampler.report(state.sampler)
     return {"rejected": state.rejected, **metrics, **setup.method.report(state.method)}

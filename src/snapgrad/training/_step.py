@@ -98,7 +98,8 @@ class Setup(NamedTuple):
     def draw(self, state: TrainState) -> tuple[Batch, State]:
         """The batch of the next step, and the sampler's state after it."""
         linearise: Callable = partial(self.problem.linearise, state.params)
-        return self.sampler.draw(jax.random.fold_in(self.key, state.step), state.sampler, linearise)
+        sampler = self.sampler.at(state.params)
+        return sampler.draw(jax.random.fold_in(self.key, state.step), state.sampler, linearise)
 
     def converged(self, state: TrainState) -> Bool[Array, ""]:
         """Whether the method has converged; on a part of the rows it could not know."""

@@ -1,0 +1,151 @@
+"""`sg.molecules.solve`: the ground state of a molecule in one call."""
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from .._checks import one_of
+from .._contracts import Result
+from ..methods import FisherSpring
+from ..training import fit, with_options_of
+from ._evaluate import Evaluation, evaluate, verdict
+from ._ferminet import FermiNet
+from ._molecule import molecule as as_molecule
+from ._problem import VMC
+from ._psiformer import Psiformer
+
+EVALUATION_STEPS = 400
+"""How often all walkers are counted after training."""
+
+
+class Sizes(NamedTuple):
+    """How large a wavefunction and its batches are.
+
+    ```python
+    sg.molecules.sizes("cpu") == sg.molecules.Sizes(32, 3, 4, 512, 10)
+    ```
+    """
+
+    width: int
+    layers: int
+    determinants: int
+    walkers: int
+    moves: int
+
+
+def sizes(backend: str) -> Sizes:
+    """Sizes that suit a machine: a small wavefunction for `"cpu"`, a full one for anything else.
+
+    ```python
+    sg.molecules.sizes("cpu").walkers
+    ```
+    """
+    if backend == "cpu":
+        return Sizes(width=32, layers=3, determinants=4, walkers=512, moves=10)
+    return Sizes(width=256, layers=4, determinants=16, walkers=2048, moves=15)
+
+
+class GroundState(Result):
+    """What `sg.molecules.solve` returns: a `sg.Result` with an evaluation of the energy.
+
+    - `evaluation`: the energy, its error bar and more, an `Evaluation`.
+    - `verdict`: the same in words, and whether training has converged.
+    - `problem`: the `VMC` that was trained; `problem.log_psi(params, x)` is log|ψ|.
+    - `params`, `history`, `reason`, `rejected`, `state`: as in every `sg.Result`.
+
+    ```python
+    problem = sg.molecules.VMC(lambda p, x: -p * jnp.sum(jnp.linalg.norm(x, axis=-1)), "H",
+                               params=jnp.array(0.8), walkers=16)
+    found = sg.molecules.solve(problem, jax.random.key(0), steps=2)
+    print(found.verdict, found.evaluation.energy)
+    ```
+    """
+
+    problem: VMC
+    evaluation: Evaluation
+
+    @property
+    def verdict(self) -> str:
+        """How good the energy is, and whether training has converged."""
+        return verdict(self.problem.molecule, self.history, self.evaluation)
+
+
+def problem_for(what: Any, ansatz: Literal["ferminet", "psiformer"] = "ferminet", dtype: Any = None) -> VMC:
+    """A `VMC` problem for a molecule, with a wavefunction and walkers that suit the machine.
+
+    **Arguments:**
+
+    - `what`: a `Molecule`, or what `sg.molecules.molecule` takes; a `VMC` is returned as it is.
+    - `ansatz`: `"ferminet"` or `"psiformer"`.
+    - `dtype`: of the parameters; float32 by default.
+
+    ```python
+    sg.molecules.problem_for("LiH").walkers
+    ```
+    """
+    if isinstance(what, VMC):
+        return what
+    one_of("ansatz", ansatz, ("ferminet", "psiformer"))
+    chosen = sizes(jax.default_backend())
+    dtype = jnp.float32 if dtype is None else dtype
+    kind = {
+        "width": chosen.width,
+        "layers": chosen.layers,
+        "determinants": chosen.determinants,
+        "dtype": dtype,
+    }
+    net = (
+        Psiformer(as_molecule(what), **kind)
+        if ansatz == "psiformer"
+        else FermiNet(as_molecule(what), pair_width=max(4, chosen.width // 16), **kind)
+    )
+    return VMC(net, walkers=chosen.walkers, moves=chosen.moves)
+
+
+@with_options_of(fit)
+def solve(
+    what: Any,
+    key: PRNGKeyArray,
+    *,
+    ansatz: Literal["ferminet", "psiformer"] = "ferminet",
+    **options: Any,
+) -> GroundState:
+    """The ground state of a molecule; nothing needs tuning.
+
+    It trains a wavefunction whose size suits the machine, by `sg.methods.FisherSpring` in float32, and then
+    evaluates its energy with frozen parameters.
+
+    **Arguments:**
+
+    - `what`: a `Molecule`, what `sg.molecules.molecule` takes (`"LiH"`, an .xyz file), or a `VMC`.
+    - `key`: the randomness of weights and walkers.
+    - `ansatz`: `"ferminet"` or `"psiformer"`.
+    - `options`: those of `sg.fit`: when to stop (`steps`, `seconds`), `checkpoint` and `resume`, `progress`,
+      `callback`, and `method`, `optimizer` in place of the defaults.
+
+    **Returns:** a `GroundState`. `ValueError` for a molecule that does not exist.
+
+    ```python
+    problem = sg.molecules.VMC(lambda p, x: -p * jnp.sum(jnp.linalg.norm(x, axis=-1)), "H",
+                               params=jnp.array(0.8), walkers=16)
+    found = sg.molecules.solve(problem, jax.random.key(0), steps=2)
+    found.evaluation.energy, found.evaluation.error
+    ```
+    """
+    problem = problem_for(what, ansatz)
+    options.setdefault("method", FisherSpring())
+    result = fit(problem, key, **options)
+    found = evaluate(
+        problem, result.params, jax.random.fold_in(key, 1), steps=EVALUATION_STEPS, state=result.state.sampler
+    )
+    return GroundState(
+        params=result.params,
+        history=result.history,
+        code=result.code,
+        rejected=result.rejected,
+        state=result.state,
+        problem=problem,
+        evaluation=found,
+    )

@@ -170,8 +170,8 @@ def _run(closed: ClosedJaxpr, args: Sequence[Any], plan: Plan) -> list[Any]:
         values = [read(atom) for atom in eqn.invars]
         if not any(isinstance(value, Jet) for value in values):
             outs = bind(eqn, values)
-        elif _is_slogdet(eqn):
-            outs = _slogdet(values[0], summed)
+        elif _is_slogdet(eqn) and len(plan.mixes) <= 2:
+            outs = _slogdet(values[0], plan)
         elif (inner := called(eqn)) is not None:
             outs = _run(inner, values, plan)
         else:
@@ -338,14 +338,15 @@ def _is_slogdet(eqn: JaxprEqn) -> bool:
     return jnp.issubdtype(given.dtype, jnp.floating) and all(out.shape == given.shape[:-2] for out in outs)
 
 
-def _slogdet(jet: Jet, summed: tuple[int, ...]) -> list[Any]:
-    """tr(A⁻¹ ∂A), and tr(A⁻¹ ΔA) − Σ tr((A⁻¹ ∂A)²): one inverse for all directions."""
+def _slogdet(jet: Jet, plan: Plan) -> list[Any]:
+    """tr(A⁻¹ ∂A), and tr(A⁻¹ ∂²A) − tr((A⁻¹ ∂A)²): one inverse for all directions."""
     inverse, sign, log = inverse_slogdet(jet.value)
-    along = jnp.concatenate([jet.slopes, jet.laplacian[None]])
-    slopes = jnp.einsum("...ij,q...ji->q...", inverse, along)
-    steps = jnp.einsum("...ij,q...jk->q...ik", inverse, jet.slopes[jnp.array(summed)])
-    second = jnp.einsum("q...ij,q...ji->...", steps, steps)
-    return [sign, Jet(log, slopes[:-1], slopes[-1] - second)]
+    parts = [jnp.einsum("...ij,q...ji->q...", inverse, part) for part in jet.parts]
+    if len(parts) == 2:
+        mix = plan.mixes[1]
+        steps = jnp.einsum("...ij,q...jk->q...ik", inverse, jet.parts[0][: mix.shape[1]])
+        parts[1] = parts[1] - _mixed(mix, jnp.einsum("q...ij,q...ji->q...", steps, steps))
+    return [sign, Jet(log, tuple(parts))]
 
 
 def _inexact(value: Any) -> bool:

@@ -3,6 +3,8 @@
 Nearly all of the time is compilation: tests share the shapes 9 × 4 and 3 × 8 and one compiled step.
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -107,8 +109,8 @@ def test_second_step_keeps_momentum():
     lin, method = linear(WIDE, WIDE_R), sg.AdaptiveSpring(bend=False)
     _, before = take(method, lin, method.init(jnp.zeros(8)))
     _, after = take(method, lin, before)
-    falling = max(float(before.trial.damping), 1e-2)  # the residual is the one of the first step
-    lam = falling * np.sum(np.asarray(WIDE) ** 2) / 3
+    np.testing.assert_allclose(before.trial.damping, 1e-2 / 5, rtol=1e-12)  # J is constant: no other bound
+    lam = 1e-2 / 5 * np.sum(np.asarray(WIDE) ** 2) / 3
     spring = sg.Spring(damping=lam, momentum=after.pace.momentum)
     expected, _ = take(spring, lin, sg.methods.SpringState(before.increment))
     np.testing.assert_allclose(after.increment, expected, rtol=1e-10)
@@ -131,6 +133,28 @@ def test_bend_is_half_the_second_derivative(rows):
     ridge = 1e-2 * (np.diag(np.diag(A)) if rows == 9 else np.trace(A) / rows * np.eye(n))
     np.testing.assert_allclose(bent - plain, np.linalg.inv(A + ridge) @ J.T @ second / 2, rtol=1e-6)
     assert Auto().report(state)["refused"] == 0
+
+
+@pytest.mark.parametrize("bend", [False, True])
+@pytest.mark.parametrize("curved", [0.03, 0.3])
+def test_damping_is_at_least_the_change_of_the_jacobian(bend, curved):
+    """As long as that is less than what the residual says, 1e-2 where it has not fallen."""
+    Q = curved * np.random.default_rng(1).normal(size=(3, 8, 8))
+    after = jax.tree_util.Partial(quadratic, WIDE, jnp.asarray(Q), WIDE_R)
+    lin = sg.Linearisation(-WIDE_R, sg.DenseJacobian(WIDE), after)
+    method = sg.AdaptiveSpring(bend=bend)
+    _, before = take(method, lin, method.init(jnp.zeros(8)))
+    first = np.asarray(before.increment * before.pace.step_size)
+    second = 2 * np.einsum("kij,i,j->k", Q, first, first)
+    turn = np.sum(second**2) / np.sum((np.asarray(WIDE) @ first) ** 2)
+    np.testing.assert_allclose(before.turn, turn, rtol=1e-6)
+    assert (turn < 1e-2) == (curved == 0.03)
+    before = replace(before, trial=replace(before.trial, damping=jnp.asarray(1e-12)))  # trials ask for none
+    _, state = take(method, lin, before)
+    lam = min(turn, 1e-2) * np.sum(np.asarray(WIDE) ** 2) / 3
+    spring = sg.Spring(damping=lam, momentum=state.pace.momentum)
+    expected, _ = take(spring, lin, sg.methods.SpringState(before.increment))
+    np.testing.assert_allclose(state.increment, expected, rtol=1e-6)
 
 
 def quadratic(J, Q, b, step):

@@ -19,10 +19,13 @@ from ._system import linear_system
 from ._trial import PROBE, TrialState, attempt, dot, real_dtype, residual_at, trial_state
 
 START, START_COUPLED = 1e-2, 3e-2
-"""The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide.
+"""The relative damping is at least this times ‖r‖/‖r₀‖: far from the solution a linear model is no guide,
+unless J has been seen to change less than that.
 The second is for other losses than ½‖r‖²: small directions of J then carry what other rows add to r."""
 FALLS = 0.6
 """For those it falls with this power of ‖r‖/‖r₀‖, which says less of the distance to the solution."""
+WINDOW = 50
+"""The change of J along a step is averaged over about so many steps."""
 
 
 class AdaptiveSpringState(eqx.Module):
@@ -32,6 +35,7 @@ class AdaptiveSpringState(eqx.Module):
     trial: TrialState
     pace: Pace
     curvature: Curvature
+    turn: Float[Array, ""]  # the mean squared relative change of J along a step, each at most 1
     moved: Float[Array, ""]  # the multiple of φ by which the parameters moved last
     first: Float[Array, ""]
     cg: CGState | tuple[()]
@@ -40,12 +44,12 @@ class AdaptiveSpringState(eqx.Module):
 class AdaptiveSpring(AbstractMethod):
     """SPRING that tunes itself: `sg.Spring` with λ, μ and η from what is observed, for batches of k ≤ n rows.
 
-    The damping falls with the residual, and rises where a step does less than predicted. Step size and
-    momentum follow from the observed rate (η = (ρ + 1/β)/(1 + ρ), μ = (1 − ρ)/(1 + ρ)), and the step size
-    decays on the noise floor. Where the loss is not ½‖r‖² (`loss_at`), steps are divided by the norm of its
-    Hessian, which secants on the batches give. A step that would raise the batch's loss is refused. It
-    returns the whole step: use it with a unit learning rate. It needs `residual_at` in the linearisation; a
-    step costs three residuals and one factorisation.
+    The damping falls with the residual, or sooner where J hardly changes along a step, and rises where a step
+    does less than predicted. Step size and momentum follow from the observed rate (η = (ρ + 1/β)/(1 + ρ),
+    μ = (1 − ρ)/(1 + ρ)), and the step size decays on the noise floor. Where the loss is not ½‖r‖²
+    (`loss_at`), steps are divided by the norm of its Hessian, which secants on the batches give. A step that
+    would raise the batch's loss is refused. It returns the whole step: use it with a unit learning rate. It
+    needs `residual_at` in the linearisation; a step costs three residuals and one factorisation.
 
     **Arguments:**
 
@@ -79,6 +83,7 @@ class AdaptiveSpring(AbstractMethod):
             trial=trial_state(params, self.damping),
             pace=first_pace(dtype),
             curvature=no_curvature(dtype),
+            turn=jnp.ones((), dtype),
             moved=jnp.zeros((), dtype),
             first=jnp.zeros((), dtype),
             cg=cg_state(self.solver, params),
@@ -93,12 +98,15 @@ class AdaptiveSpring(AbstractMethod):
         k, n = jac.shape
         size = jnp.sqrt(dot(r, r)).astype(state.first.dtype)
         first = jnp.where(state.trial.step == 0, size, state.first)
-        start, power = (START, 1.0) if lin.loss_at is None else (START_COUPLED, FALLS)
+        coupled = lin.loss_at is not None
+        start, power = (START_COUPLED, FALLS) if coupled else (START, 1.0)
         falling = start * jnp.minimum(1, size / jnp.where(first > 0, first, 1)) ** power
-        damping = jnp.maximum(state.trial.damping, falling)
+        # Where J changes by the fraction ε along a step, eigenvalues of JJᵀ below ε² are not to be trusted.
+        known = falling if coupled else jnp.minimum(falling, state.turn)
+        damping = jnp.maximum(state.trial.damping, known)
         system = linear_system(jac, damping, self.solver, r.dtype)
         time = (state.trial.step + 1).astype(size.dtype)
-        coupled, v = lin.loss_at is not None, jac.mv(phi)
+        v = jac.mv(phi)
         curvature = state.curvature if coupled else identity(size.dtype)
         # Before the last step the residual was about r + ηHv.
         moved = state.moved.astype(r.dtype)
@@ -124,7 +132,9 @@ class AdaptiveSpring(AbstractMethod):
         phi = tree_where(found.taken, phi, halved)
         cg = cg_after(state.cg, system.solves, self.solver)
         moved = jnp.where(found.taken, eta, 0)
-        return found.step, AdaptiveSpringState(phi, found.state, pace, curvature, moved, first, cg)
+        change = jnp.where(jnp.isfinite(found.turn), jnp.minimum(found.turn, 1) - state.turn, 0)
+        turn = state.turn + change / jnp.minimum(WINDOW, time)
+        return found.step, AdaptiveSpringState(phi, found.state, pace, curvature, turn, moved, first, cg)
 
     def converged(self, state: AdaptiveSpringState) -> Bool[Array, ""]:
         """Whether the last step was too short to change any parameter."""

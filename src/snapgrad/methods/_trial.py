@@ -54,11 +54,12 @@ class Scales(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """The step (zero if refused), whether it is taken, and the next state."""
+    """The step (zero if refused), whether it is taken, the next state, and how straight the way was."""
 
     step: Params
     taken: Bool[Array, ""]
     state: TrialState
+    turn: Float[Array, ""]  # the squared relative change of J along the step, where the loss is ½‖r‖²
 
 
 def trial_state(params: Params, damping: Float[Array, ""]) -> TrialState:
@@ -115,8 +116,13 @@ def attempt(
     r = lin.residual
     loss = dot(r, r)
     noise = _noise(loss, scales)
-    bent = bent_step(r, step, image, solve, after, noise) if bend and lin.loss_at is None else step
-    actual = decrease(lin, bent, image, after(bent))
+    if bend and lin.loss_at is None:
+        bent, second = bent_step(r, step, image, solve, after, noise)
+        new = after(bent)
+    else:
+        bent, new = step, after(step)
+        second = 2 * (new - r + image)
+    actual = decrease(lin, bent, image, new)
     predicted = dot(image, 2 * r - curvature * image)
     hidden = noise * (jnp.sqrt(loss) + noise)  # what rounding does to the loss
     blind, falling = (predicted <= hidden) & (hidden > 0), predicted <= FALLING * state.predicted
@@ -138,7 +144,8 @@ def attempt(
         predicted=jnp.where(jnp.isfinite(predicted), predicted, state.predicted).astype(dtype),
         converged=_test(hidden, taken, predicted, state.predicted, _unmoved(lin.params, step), scales),
     )
-    return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state)
+    turn = (dot(second, second) / dot(image, image)).astype(dtype)
+    return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state, turn)
 
 
 def decrease(
@@ -199,8 +206,8 @@ def bent_step(
     solve: Callable[[Float[Array, " k"]], Params],
     after: Callable[[Params], Array],
     noise: Float[Array, ""],
-) -> Params:
-    """The step with its second-order part: −½ J⁺ d²r/ds² along it (geodesic acceleration).
+) -> tuple[Params, Float[Array, " k"]]:
+    """The step with its second-order part, −½ J⁺ d²r/ds² along it (geodesic acceleration); and d²r/ds².
 
     It comes from one more residual, and lets a step follow a narrow curved valley. Where the rounding error
     of the residual, `noise`, is all that there is to see, the step stays straight.
@@ -212,7 +219,8 @@ def bent_step(
     size = norm(part)
     limit = jnp.minimum(1, MOST_BEND * norm(step) / jnp.where(size > 0, size, 1))
     limit = jnp.where(jnp.isfinite(limit), limit, 0)
-    return jax.tree.map(lambda s, p: s + jnp.where(limit > 0, limit.astype(p.dtype) * p, 0), step, part)
+    bent = jax.tree.map(lambda s, p: s + jnp.where(limit > 0, limit.astype(p.dtype) * p, 0), step, part)
+    return bent, second
 
 
 def dot(a: Float[Array, " k"], b: Float[Array, " k"]) -> Float[Array, ""]:

@@ -315,8 +315,8 @@ def _claims(data: Data) -> list[Claim]:
         Claim(
             f"Linear problems within 1.5 times the tuned number of steps: share of all {ratios.size}",
             float(np.mean(ratios <= 1.5)),
-            low=15 / 16,
-            detail=f"fifteen in sixteen; {contract}",
+            low=185 / 192,
+            detail=f"185 in 192; {contract}",
         ),
         Claim(
             f"… and none fails (more than {PATIENCE} times)",

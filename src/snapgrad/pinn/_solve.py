@@ -1,5 +1,7 @@
 """`sg.pinn.solve`: `sg.fit` for PDEs, whose result is a function."""
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,13 +12,15 @@ from .._contracts import Params, Result
 from ..training import fit, with_options_of
 from ._baselines import METHODS
 from ._problem import PINN
+from ._uncertainty import ErrorBars, error_bars
 
 
 class Solution(Result):
     """What `sg.pinn.solve` returns: a `sg.Result` that is also a function of a point.
 
     - `solution(x)`: the network at a point `[d]`, or at each point of an array `[..., d]`.
-    - `solution.unknowns`: the coefficients found, for inverse problems.
+    - `solution.unknowns`, `solution.fields`: the coefficients and fields found, for inverse problems, and
+      `solution.error_bars()` how sure they are.
     - `params`, `history`, `reason`, `rejected`, `state`: as in every `sg.Result`; `history` holds `step`,
       `seconds`, the problem's metrics, and what the method reports of itself.
 
@@ -37,6 +41,36 @@ class Solution(Result):
     def unknowns(self) -> dict[str, Array]:
         """The coefficients found."""
         return self.params["unknowns"]
+
+    @property
+    def fields(self) -> dict[str, Callable]:
+        """The fields found, each a function of points as the solution is."""
+        return {name: partial(self.problem.field, name, self.params) for name in self.problem.fields}
+
+    def error_bars(
+        self,
+        *,
+        noise: float | Mapping[str, float] | None = None,
+        data: str | Sequence[str] | None = None,
+        level: float = 0.9,
+    ) -> ErrorBars:
+        """How far noise in the data may have moved the coefficients, the fields and u itself.
+
+        Physics is taken to be exact and training to have converged, in which case noise moves the solution
+        by the Gauss–Newton matrix; what the network cannot represent is not part of it. A warning says where
+        data do not determine a coefficient, or where it is still moving.
+
+        **Arguments:**
+
+        - `noise`: the standard deviation of the residuals of data, for all of them or `{block: deviation}`;
+          by default it is estimated from what the fit leaves, and intervals follow Student's distribution.
+        - `data`: the blocks that hold measured values; by default all those on `sg.pinn.Points`.
+        - `level`: the probability of the intervals.
+
+        **Returns:** a `sg.pinn.ErrorBars`. `ValueError` if noise cannot be estimated because the network
+        follows the data too closely, or the Jacobian of the problem does not fit into memory.
+        """
+        return error_bars(self.problem, self.params, noise, data, level)
 
 
 @with_options_of(fit)

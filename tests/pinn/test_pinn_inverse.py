@@ -117,12 +117,8 @@ def test_an_unknown_field_is_found_with_its_error_bars():
         pinn.MLP([1, 8, 1]),
         [
             pinn.Block("equation", equation, pinn.Box(0, 1), 60),
-            pinn.Block(
-                "known", lambda u, x, conductivity: conductivity(x) - 1, pinn.Points(np.zeros((1, 1)))
-            ),
-            pinn.Block(
-                "data", lambda u, x, value: u(x) - value, pinn.Points(where, value=value), weight=100.0
-            ),
+            pinn.Block("known", lambda u, x, conductivity: conductivity(x) - 1, start),
+            pinn.Block("data", lambda u, x, value: u(x) - value, data, weight=100.0),
         ],
         fields={"conductivity": pinn.MLP([1, 4, 1])},
     )

@@ -46,6 +46,7 @@ from ._shapes import PolygonBoundary as PolygonBoundary
 from ._solve import Solution as Solution
 from ._solve import advice as advice
 from ._solve import solve as solve
+from ._storage import load as load
 from ._uncertainty import ErrorBars as ErrorBars
 from ._zoo import CANONICAL as CANONICAL
 from ._zoo import NAMES as NAMES

@@ -70,6 +70,7 @@ class PINN(AbstractProblem):
     measured: Callable | None = eqx.field(static=True)
     fields: dict[str, Any]
     num_rows: int | None = eqx.field(static=True, default=None)
+    recipe: tuple[Any, ...] | None = eqx.field(static=True, default=None)
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class PINN(AbstractProblem):
             raise ValueError(f"`blocks` must have different names, got {', '.join(names)}.")
         self.network, self.blocks = network, blocks
         self.unknowns = {name: jnp.asarray(value, float) for name, value in (unknowns or {}).items()}
-        self.num_rows = None
+        self.num_rows = self.recipe = None
         self._check_names()
         self.exact = exact if callable(exact) else None
         self.measured = measured

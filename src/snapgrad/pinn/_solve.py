@@ -1,16 +1,21 @@
 """`sg.pinn.solve`: `sg.fit` for PDEs, whose result is a function."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from .. import report
 from .._contracts import Params, Result
+from .._files import write_atomic
 from ..training import fit, with_options_of
 from ._baselines import METHODS
+from ._pictures import pictures
 from ._problem import PINN
 from ._uncertainty import ErrorBars, error_bars
 
@@ -21,6 +26,7 @@ class Solution(Result):
     - `solution(x)`: the network at a point `[d]`, or at each point of an array `[..., d]`.
     - `solution.unknowns`, `solution.fields`: the coefficients and fields found, for inverse problems, and
       `solution.error_bars()` how sure they are.
+    - `solution.plot()`, `solution.save(path)`: a picture of it, and a file for `sg.pinn.load`.
     - `params`, `history`, `reason`, `rejected`, `state`: as in every `sg.Result`; `history` holds `step`,
       `seconds`, the problem's metrics, and what the method reports of itself.
 
@@ -28,6 +34,8 @@ class Solution(Result):
     problem = sg.pinn.zoo("poisson-1d", hidden=(8,), points=(30, 2))
     solution = sg.pinn.solve(problem, jax.random.key(0), steps=2)
     solution(jnp.zeros((5, 7, 1))).shape          # (5, 7)
+    sg.pinn.derivatives(solution, jnp.array([0.3]))                   # value, gradient, Laplacian
+    solution.plot("solution.png")
     ```
     """
 
@@ -71,6 +79,38 @@ class Solution(Result):
         follows the data too closely, or the Jacobian of the problem does not fit into memory.
         """
         return error_bars(self.problem, self.params, noise, data, level)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the solution to a file, from which `sg.pinn.load` reads it in any process.
+
+        The file appears whole or not at all. It holds parameters and records, and for a problem of
+        `sg.pinn.zoo` its name and sizes; the code of other problems is not stored.
+        """
+        from ._storage import save_solution  # which needs this file
+
+        save_solution(path, self)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """A picture of the solution and, where it is known, of its error.
+
+        In one dimension it is a line, else a plane: time and the first coordinate, or the first two; others
+        stay in the middle of the domain. What lies outside the domain is left blank.
+
+        **Arguments:** `path` ends with `.svg`, `.png` or `.pdf`; the picture is also stored there.
+
+        **Returns:** a figure of matplotlib. `ValueError` if the first block of the problem is on given
+        points, which have no domain to draw, or if the file is of another kind.
+        """
+        kind = None if path is None else Path(path).suffix.removeprefix(".")
+        if kind not in (None, "svg", "png", "pdf"):
+            raise ValueError(f"`path` must end with .svg, .png or .pdf, got {str(path)!r}.")
+        draws = pictures(self.problem, self)
+        if not draws:
+            raise ValueError("there is no domain to draw: the first block of the problem is on given points.")
+        drawn = report.figure(draws)
+        if path is not None and kind is not None:
+            write_atomic(Path(path), report.as_bytes(drawn, kind))
+        return drawn
 
 
 @with_options_of(fit)

@@ -42,4 +42,8 @@ def zoo(name: str, *, hidden: Sequence[int] | None = None, points: Sequence[int]
         raise ValueError(
             f"`points` must have {len(entry.points)} entries for {name}, one for each block; got {counts}."
         )
-    return entry.make(tuple(entry.hidden if hidden is None else hidden), counts)
+    widths = tuple(entry.hidden if hidden is None else hidden)
+    problem = entry.make(widths, counts)
+    # A module is frozen once it is made; nobody else has this one yet.
+    object.__setattr__(problem, "recipe", (name, widths, counts))
+    return problem

@@ -12,9 +12,8 @@ import numpy as np
 from .. import pinn, report
 from ..reproduce import ResultsError, write_atomic, write_section
 from ..training import CHECKPOINT
+from ._pictures import pictures
 
-GRID = 101
-"""Points on each side of the pictures."""
 _COLOURS = {
     "auto": report.BLUE,
     "spring": report.ORANGE,
@@ -89,7 +88,7 @@ def train(
     text = "".join(json.dumps(record) + "\n" for record in records)
     write_atomic(folder / "metrics.jsonl", text.encode())
     files = [folder / "metrics.jsonl", folder / CHECKPOINT]
-    parts = _pictures(problem, solution)
+    parts = pictures(problem, solution)
     if parts:
         write_atomic(folder / "solution.svg", report.standalone(report.render(parts, "solution")).encode())
         files.append(folder / "solution.svg")
@@ -151,41 +150,6 @@ def _records(history: dict[str, np.ndarray]) -> list[dict[str, float]]:
         dict(zip(history, map(float, values), strict=True)) for values in zip(*history.values(), strict=True)
     ]
     return [{name: value for name, value in row.items() if not np.isnan(value)} for row in rows]
-
-
-def _pictures(problem: pinn.PINN, solution: pinn.Solution) -> list[report.Draw]:
-    """Prediction and error on a slice of the domain: a line in one dimension, else a plane."""
-    domain = problem.blocks[0].domain
-    if isinstance(domain, pinn.Points):
-        return []
-    samples = np.asarray(domain.sample(jax.random.key(3), 1000))
-    low, high = samples.min(axis=0), samples.max(axis=0)
-    middle = (low + high) / 2
-    axes = [np.linspace(low[i], high[i], GRID) for i in range(min(2, len(low)))]
-    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-    where = np.concatenate([grid, np.tile(middle[len(axes) :], (len(grid), 1))], axis=1)
-    found = np.asarray(solution(where))
-    if found.ndim != 1:
-        return []
-    exact = None if problem.exact is None else np.asarray(jax.vmap(problem.exact)(where))
-
-    def draw(values: np.ndarray, title: str) -> Callable[[Any], None]:
-        def panel(ax: Any) -> None:
-            if len(axes) == 1:
-                ax.plot(axes[0], values, color=report.BLUE)
-            else:
-                shape = values.reshape(GRID, GRID)
-                image = ax.pcolormesh(*axes, shape.T, shading="nearest", rasterized=True)
-                ax.figure.colorbar(image, ax=ax)
-            ax.grid(False)
-            ax.set_title(title)
-
-        return panel
-
-    draws = [draw(found, "prediction")]
-    if exact is not None:
-        draws.append(draw(found - exact, "error"))
-    return draws
 
 
 def _curves(folder: Path, name: str, ax: Any) -> None:

@@ -9,6 +9,7 @@ from ._figures import PURPLE as PURPLE
 from ._figures import STYLES as STYLES
 from ._figures import Draw as Draw
 from ._figures import as_bytes as as_bytes
+from ._figures import figure as figure
 from ._figures import inline as inline
 from ._figures import palette as palette
 from ._figures import render as render

@@ -40,18 +40,26 @@ _RC: dict[Any, Any] = {
 Draw = Callable[[Any], None]
 
 
-def render(draws: Sequence[Draw], name: str, size: tuple[float, float] = (4.7, 3.5)) -> str:
-    """One SVG with the axes side by side; `name` keeps its identifiers apart from those of others."""
+def figure(draws: Sequence[Draw], size: tuple[float, float] = (4.7, 3.5)) -> Any:
+    """A figure of matplotlib with the axes side by side."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**_RC, "svg.hashsalt": name}):
-        figure = Figure(figsize=(size[0] * len(draws), size[1]), layout="constrained")
-        axes = figure.subplots(1, len(draws), squeeze=False)[0]
+    with matplotlib.rc_context(_RC):
+        made = Figure(figsize=(size[0] * len(draws), size[1]), layout="constrained")
+        axes = made.subplots(1, len(draws), squeeze=False)[0]
         for ax, draw in zip(axes, draws, strict=True):
             draw(ax)
+    return made
+
+
+def render(draws: Sequence[Draw], name: str, size: tuple[float, float] = (4.7, 3.5)) -> str:
+    """One SVG with the axes side by side; `name` keeps its identifiers apart from those of others."""
+    import matplotlib
+
+    with matplotlib.rc_context({**_RC, "svg.hashsalt": name}):
         out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": "snapgrad"})
+        figure(draws, size).savefig(out, format="svg", metadata={"Date": None, "Creator": "snapgrad"})
     return out.getvalue()
 
 

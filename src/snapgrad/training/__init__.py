@@ -1,7 +1,10 @@
 """Runs: one guarded step, the compiled loop, the host loop, optax, checkpoints."""
 
 from ._checkpoint import load as load
+from ._checkpoint import read_checkpoint as read_checkpoint
+from ._checkpoint import read_header as read_header
 from ._checkpoint import save as save
+from ._checkpoint import write_checkpoint as write_checkpoint
 from ._fit import CHECKPOINT as CHECKPOINT
 from ._fit import DEFAULT_STEPS as DEFAULT_STEPS
 from ._fit import fit as fit

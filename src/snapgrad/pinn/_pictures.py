@@ -1,0 +1,73 @@
+"""What a solution looks like: a line in one dimension, else a plane through the middle of the domain."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from .. import report
+from ._domains import Points, SpaceTime
+from ._drawing import AbstractDomain
+from ._geometry import AbstractShape
+from ._problem import PINN
+
+GRID = 101
+"""Points on each side of a picture."""
+
+
+def pictures(problem: PINN, solution: Callable) -> list[report.Draw]:
+    """Panels with each component of a solution and, where the solution is known, its error.
+
+    There are none for a problem whose first block is on given points.
+    """
+    domain = problem.blocks[0].domain
+    if isinstance(domain, Points):
+        return []
+    low, high = (np.asarray(end) for end in domain.bounds())
+    axes = [np.linspace(low[i], high[i], GRID) for i in range(min(2, len(low)))]
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+    middle = (low + high)[len(axes) :] / 2
+    where = np.concatenate([grid, np.tile(middle, (len(grid), 1))], axis=1)
+    hidden = ~_inside(domain, where)
+    found = np.asarray(eqx.filter_jit(lambda: solution(where))(), float)
+    names = _names(domain)
+    parts = {"u": found} if found.ndim == 1 else {f"u[{i}]": part for i, part in enumerate(found.T)}
+    if problem.exact is not None and problem.measured is None:
+        exact = np.asarray(jax.vmap(problem.exact)(where), float).reshape(found.shape)
+        errors = found - exact
+        parts |= (
+            {"error": errors}
+            if found.ndim == 1
+            else {f"error of u[{i}]": part for i, part in enumerate(errors.T)}
+        )
+    return [_panel(axes, np.where(hidden, np.nan, part), name, names) for name, part in parts.items()]
+
+
+def _panel(axes: list[np.ndarray], values: np.ndarray, title: str, names: list[str]) -> report.Draw:
+    def draw(ax: Any) -> None:
+        if len(axes) == 1:
+            ax.plot(axes[0], values, color=report.BLUE)
+        else:
+            shape = np.ma.masked_invalid(values.reshape(GRID, GRID))
+            image = ax.pcolormesh(*axes, shape.T, shading="nearest", rasterized=True)
+            ax.figure.colorbar(image, ax=ax)
+            ax.set_ylabel(names[1])
+        ax.grid(False)
+        ax.set(title=title, xlabel=names[0])
+
+    return draw
+
+
+def _inside(domain: AbstractDomain, where: np.ndarray) -> np.ndarray:
+    """Which points of a grid belong to a domain, if it can tell."""
+    if isinstance(domain, SpaceTime):
+        return _inside(domain.space, where[:, 1:])
+    if isinstance(domain, AbstractShape):
+        return np.asarray(eqx.filter_jit(domain.contains)(where))
+    return np.ones(len(where), bool)
+
+
+def _names(domain: AbstractDomain) -> list[str]:
+    return ["t", "x"] if isinstance(domain, SpaceTime) else ["x", "y"]

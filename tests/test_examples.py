@@ -35,7 +35,8 @@ NO_EXAMPLE = re.compile(
     \w+\.(Abstract\w+  # what one subclasses; docs/architecture.md shows how
     |\w*State)$  # what a method or loop remembers, made by it alone
     |theory\.exact\.(all_subsets|probabilities|weight|singular_values)$  # for the other files of theory
-    |training\.(with_options_of|as_transformation|read_checkpoint|read_header|write_checkpoint|move|advance|prepare)  # for other rooms
+    |training\.(with_options_of|as_transformation|move|advance|prepare)  # for other rooms
+    |training\.(read_checkpoint|read_header|write_checkpoint)  # likewise; sg.save and sg.load are for users
     """,
     re.VERBOSE,
 )

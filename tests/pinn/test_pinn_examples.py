@@ -18,7 +18,8 @@ NAMES = [name for name, value in vars(pinn).items() if inspect.isclass(value) or
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_examples(name):
+def test_examples(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(
         r"```python\n(.*?)```", inspect.cleandoc(getattr(pinn, name).__doc__), flags=re.DOTALL
     )

@@ -1,0 +1,105 @@
+"""Solutions in files and pictures, and their derivatives."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import snapgrad as sg
+from snapgrad import pinn
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def solution(line):
+    return pinn.solve(line, KEY, steps=30)
+
+
+def test_another_process_reads_the_same_numbers(solution, line, tmp_path):
+    path = tmp_path / "folder" / "solution.snap"
+    solution.save(path)
+    where = np.linspace(0, 1, 7)[:, None]
+    script = f"""
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+from snapgrad import pinn
+solution = pinn.load({str(path)!r})
+print(np.asarray(solution(np.linspace(0, 1, 7)[:, None])).tobytes().hex(), solution.reason)
+"""
+    out = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert out.split() == [np.asarray(solution(where)).tobytes().hex(), "steps"]
+    again = pinn.load(path, line)
+    for name, values in solution.history.items():
+        np.testing.assert_array_equal(again.history[name], values)
+    for old, new in zip(jax.tree.leaves(solution.params), jax.tree.leaves(again.params), strict=True):
+        assert old.dtype == new.dtype
+        np.testing.assert_array_equal(old, new)
+    further = pinn.solve(line, KEY, steps=1, params=again.params)
+    assert further.history["loss"][0] == solution.history["loss"][-1]
+
+
+def test_files_that_do_not_fit_are_refused(solution, line, tmp_path):
+    own = pinn.PINN(line.network, line.blocks)
+    path = tmp_path / "own.snap"
+    pinn.solve(own, KEY, steps=1).save(path)
+    with pytest.raises(ValueError, match="`problem` must be given"):
+        pinn.load(path)
+    assert pinn.load(path, own).problem is own
+    with pytest.raises(ValueError, match="does not fit"):
+        pinn.load(path, pinn.zoo("poisson-1d", hidden=(9,), points=(30, 2)))
+    sg.save(path, solution.params)
+    with pytest.raises(ValueError, match="holds no solution"):
+        pinn.load(path, line)
+    with pytest.raises(FileNotFoundError):
+        pinn.load(tmp_path / "nothing.snap")
+
+
+def test_a_solution_is_a_function_to_differentiate(solution):
+    """u ≈ sin(πx): its derivatives by the library's operators and by JAX itself."""
+    x = jnp.array([0.3])
+    value, gradient, laplacian = pinn.derivatives(solution, x)
+    np.testing.assert_allclose(value, solution(x), rtol=1e-12)
+    np.testing.assert_allclose(gradient, jax.grad(solution)(x), rtol=1e-10)
+    np.testing.assert_allclose(laplacian, jax.hessian(solution)(x)[0, 0], rtol=1e-10)
+    np.testing.assert_allclose(laplacian, -(np.pi**2) * np.sin(0.3 * np.pi), rtol=1e-2)
+
+
+def image(figure, panel=0):
+    return figure.axes[panel].collections[0].get_array()
+
+
+def test_pictures_show_the_solution_where_it_is(solution, tmp_path):
+    figure = solution.plot(tmp_path / "line.svg")
+    assert (tmp_path / "line.svg").read_text().lstrip().startswith("<?xml")
+    curve = figure.axes[0].lines[0]
+    np.testing.assert_allclose(curve.get_ydata(), solution(curve.get_xdata()[:, None]), rtol=1e-12)
+    assert len(figure.axes) == 2  # the error is known
+    with pytest.raises(ValueError, match="`path` must end with"):
+        solution.plot("picture.gif")
+
+    ring = pinn.Ball([0, 0], 2) - pinn.Ball([0, 0], 1)
+    for domain, names in ((ring, "xy"), (pinn.SpaceTime(pinn.Box(0, 1), 0, 2), "tx")):
+        block = pinn.Block("interior", lambda u, x: u(x) - x[0], domain, 10)
+        problem = pinn.PINN(pinn.MLP([2, 4, 1]), [block])
+        params = problem.init(KEY)
+        zero = jnp.zeros((), int)
+        figure = pinn.Solution(params, {}, zero, zero, None, problem).plot()
+        assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == tuple(names)
+        values = image(figure).reshape(101, 101)
+        grid = np.linspace(-2, 2, 101)
+        radius = np.hypot(*np.meshgrid(grid, grid))
+        outside = (radius > 2) | (radius <= 1) if domain is ring else np.zeros((101, 101), bool)
+        np.testing.assert_array_equal(np.ma.getmaskarray(values)[~np.isclose(radius, 1)],
+                                      outside[~np.isclose(radius, 1)])  # fmt: skip
+        corner = np.asarray(domain.bounds()[0])
+        if domain is not ring:
+            np.testing.assert_allclose(values[0, 0], problem.u(params, corner), rtol=1e-12)
+    data = pinn.PINN(
+        pinn.MLP([1, 4, 1]), [pinn.Block("data", lambda u, x: u(x), pinn.Points(np.ones((3, 1))))]
+    )
+    with pytest.raises(ValueError, match="no domain to draw"):
+        pinn.Solution(data.init(KEY), {}, zero, zero, None, data).plot()

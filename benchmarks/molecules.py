@@ -246,7 +246,7 @@ def parts(system, options):
         "kernel of stored rows": stored,
     }.items():
         try:
-            program = eqx.filter_jit(fn)
+            program = eqx.filter_jit(jax.default_matmul_precision("highest")(fn))
             jax.block_until_ready(program(params, state))
             taken = []
             for _ in range(options.repeats):

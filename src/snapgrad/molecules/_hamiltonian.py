@@ -58,6 +58,7 @@ def local_energy(
     return jnp.where(jnp.isfinite(found.value), energy, jnp.nan)
 
 
+@jax.default_matmul_precision("highest")  # on NVIDIA cards JAX's own is good to three digits
 def local_energies(
     log_psi: Callable, params: Params, x: Float[Array, "k n 3"], potential: Callable, block: int
 ) -> Float[Array, " k"]:

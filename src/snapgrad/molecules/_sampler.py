@@ -131,6 +131,7 @@ class Metropolis(AbstractSampler):
             dropped=jnp.zeros((), int),
         )
 
+    @jax.default_matmul_precision("highest")
     def draw(
         self, key: PRNGKeyArray, state: WalkerState, linearise: Callable[[Batch], Linearisation] | None
     ) -> tuple[Walkers, WalkerState]:

@@ -341,12 +341,13 @@ def _is_slogdet(eqn: JaxprEqn) -> bool:
 def _slogdet(jet: Jet, plan: Plan) -> list[Any]:
     """tr(A⁻¹ ∂A), and tr(A⁻¹ ∂²A) − tr((A⁻¹ ∂A)²): one inverse for all directions."""
     inverse, sign, log = inverse_slogdet(jet.value)
-    parts = [jnp.einsum("...ij,q...ji->q...", inverse, part) for part in jet.parts]
-    if len(parts) == 2:
+    rows = jnp.einsum("...ij,q...ji->q...", inverse, jet.rows)
+    if len(plan.mixes) == 2:
         mix = plan.mixes[1]
-        steps = jnp.einsum("...ij,q...jk->q...ik", inverse, jet.parts[0][: mix.shape[1]])
-        parts[1] = parts[1] - _mixed(mix, jnp.einsum("q...ij,q...ji->q...", steps, steps))
-    return [sign, Jet(log, tuple(parts))]
+        steps = jnp.einsum("...ij,q...jk->q...ik", inverse, jet.rows[: mix.shape[1]])
+        second = _mixed(mix, jnp.einsum("q...ij,q...ji->q...", steps, steps))
+        rows = rows - jnp.concatenate([jnp.zeros_like(rows[: -second.shape[0]]), second])
+    return [sign, Jet(log, rows)]
 
 
 def _inexact(value: Any) -> bool:

@@ -153,7 +153,7 @@ def make_plan(wanted: Mapping[int, Wanted]) -> tuple[Plan, dict[int, Float[np.nd
             rows = np.concatenate([np.eye(beyond, count), asked[sums]])
             read = np.zeros((len(asked), len(rows)))
             read[~sums, :beyond] = asked[~sums, :beyond]
-            read[sums, beyond:] = np.eye(np.count_nonzero(sums))
+            read[sums, beyond:] = np.eye(int(np.count_nonzero(sums)))
         else:
             rows, read = np.eye(count), asked
         mixes.append(rows)

@@ -83,10 +83,9 @@ class Hard(eqx.Module):
         """
         if velocity is not None and initial is None:
             raise ValueError("`initial` is missing: a `velocity` alone does not say where u starts.")
-        timed = isinstance(domain, SpaceTime)
-        if initial is not None and not timed:
+        if initial is not None and not isinstance(domain, SpaceTime):
             raise TypeError(f"`initial` needs a sg.pinn.SpaceTime for a domain, got {type(domain).__name__}.")
-        space = domain.space if timed else domain
+        space = domain.space if isinstance(domain, SpaceTime) else domain
         if not isinstance(space, Box) and (faces is None or len(faces)):
             raise TypeError(
                 f"`domain` must be a box, or space–time on one, to have faces; got {type(space).__name__}. "
@@ -95,7 +94,7 @@ class Hard(eqx.Module):
         ends = _ends(domain, faces)
         low, high = (np.asarray(corner) for corner in domain.bounds()) if ends else (np.zeros(0),) * 2
         border = _constant(value)
-        if initial is None:
+        if initial is None or not isinstance(domain, SpaceTime):
             if not ends:
                 raise ValueError("`faces` must name at least one face, or `initial` be given; got neither.")
             return cls(network, lambda x: _product(x, low, high, ends), border)

@@ -1,5 +1,6 @@
 """The canonical problems of the zoo beside the best published errors.
 
+    python benchmarks/pinn_records.py                               # two problems, three methods, 20 seconds each
     python benchmarks/pinn_records.py --out runs                    # all canonical problems, ten minutes each
     python benchmarks/pinn_records.py burgers kdv --seconds 300 --seeds 0,1,2 --method auto,adam,lbfgs
     python benchmarks/pinn_records.py --collect runs [more ...]     # results/pinn_records.md and a picture
@@ -17,6 +18,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,34 +142,35 @@ def launch(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> int:
     return failed
 
 
-def collect(folders: list[Path]) -> None:
-    """results/pinn_records.md, its curves as JSON, and the picture."""
+def table(runs: list[dict]) -> list[str]:
+    """A line for each problem, method, precision and device: error, time, the record and the ratio to it."""
     from snapgrad import pinn
 
-    runs = read(folders)
     head = ("problem", "method", "parameters", "seeds", "error, median (worst)", "seconds")
     head += ("record", "by, in", "ratio")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    groups: dict[tuple[str, str, str, str], list[dict]] = {}
+    groups: dict[tuple[str, ...], list[dict]] = {}
     for one in runs:
-        groups.setdefault((one["problem"], one["method"], one["precision"], one["device"]), []).append(one)
-    for (name, method, precision, device), members in groups.items():
-        del device
+        key = tuple(one[field] for field in ("problem", "method", "precision", "device"))
+        groups.setdefault(key, []).append(one)
+    for (name, method, precision, _), members in groups.items():
         record, errors = pinn.ZOO[name].record, sorted(one["relative_l2"] for one in members)
         median, used = errors[len(errors) // 2], max(one["curve"]["seconds"][-1] for one in members)
         cells = [name, method if precision == "float64" else f"{method}, {precision}"]
-        cells += [
-            f"{members[0]['parameters']:,}",
-            str(len(members)),
-            f"{median:.1e} ({errors[-1]:.1e})",
-            f"{used:.0f}",
-        ]
+        cells += [f"{members[0]['parameters']:,}", str(len(members))]
+        cells += [f"{median:.1e} ({errors[-1]:.1e})", f"{used:.0f}"]
         if record is None:
             cells += ["", "", ""]
         else:
             when = "" if record.seconds is None else f", {record.seconds:,.0f} s"
             cells += [f"{record.error:.1e}", record.holder + when, f"{median / record.error:.2g}"]
         lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def collect(folders: list[Path]) -> None:
+    """results/pinn_records.md, its curves as JSON, and the picture."""
+    runs = read(folders)
     devices = sorted({one["device"] for one in runs})
     text = f"""# Canonical PINN problems beside the best published errors, {time.strftime("%Y-%m-%d")}
 
@@ -177,14 +180,14 @@ training, without compilation (published ones are their authors', on their GPUs)
 than the record. In slabs of time, curves show the error within the present slab; the table has that over all
 times.
 
-{chr(10).join(lines)}
+{chr(10).join(table(runs))}
 
 ![Error against time](pinn_records.svg)
 """
     write(RESULTS / "pinn_records.md", text)
     write(RESULTS / "pinn_records.svg", picture(runs))
     write(RESULTS / "pinn_records.json", json.dumps([thinned(one) for one in runs]))
-    print("\n".join(lines))
+    print("\n".join(table(runs)))
 
 
 def thinned(one: dict) -> dict:
@@ -227,7 +230,9 @@ def main() -> int:
     parser.add_argument("--method", type=words, default=("auto",), help="such as auto,adam,lbfgs")
     parser.add_argument("--seconds", type=float, default=600.0, help="of training, for each run")
     parser.add_argument("--seeds", type=numbers, default=(0,), help="such as 0,1,2")
-    parser.add_argument("--out", type=Path, default=Path("records"))
+    parser.add_argument(
+        "--out", type=Path, help="folder of the runs; without it and without names, a quick look"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="runs at once, sharing one GPU")
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--hidden", type=numbers, help="other widths than the zoo's")
@@ -239,6 +244,14 @@ def main() -> int:
     if args.collect:
         collect(args.collect)
         return 0
+    if args.out is None and not args.problems:
+        with tempfile.TemporaryDirectory() as folder:
+            args.out, args.seconds = Path(folder), 20.0
+            jobs = [(n, m, 0) for n in ("helmholtz", "kovasznay") for m in ("auto", "adam", "lbfgs")]
+            failed = launch(jobs, args)
+            print("\n".join(table(read([args.out]))))
+        return failed
+    args.out = args.out or Path("records")
     if args.one:
         run(args.one, args.method[0], args.seeds[0], args)
         return 0

@@ -27,8 +27,8 @@ SMALL = {
     "fokker-planck-9d": ((64,), (300, 200), 200, 0.1),
     "inverse-heat-1d": ((12,), (120, 40), 300, 0.03),
     "helmholtz": ((12, 12), (450,), 150, 1e-3),
-    "burgers": ((16, 16), (1000,), 300, 0.3),
-    "burgers-0.01": ((16, 16), (1000,), 300, 0.1),
+    "burgers": ((16, 16), (800, 80), 500, 0.1),
+    "burgers-0.01": ((16, 16), (800, 80), 500, 0.1),
     "allen-cahn": ((16, 16), (1000, 100), 300, 0.2),
     "kdv": ((16, 16), (900, 100), 300, 0.3),
     "kuramoto-sivashinsky": ((16, 16), (900, 100), 300, 0.3),
@@ -119,7 +119,8 @@ def test_the_unknown_field_solves_its_equation():
 
 def test_records_are_those_of_problems_with_a_reference():
     assert set(pinn.CANONICAL) < set(pinn.NAMES)
-    for name in pinn.CANONICAL:
-        record = pinn.ZOO[name].record
-        assert 0 < record.error < 1 and record.holder and (record.seconds is None or record.seconds > 0)
-        assert small(name).test is not None
+    for name, entry in pinn.ZOO.items():
+        record = entry.record
+        if record is not None:
+            assert 0 < record.error < 1 and record.holder and (record.seconds is None or record.seconds > 0)
+            assert name in pinn.CANONICAL and small(name).test is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from ._cavity import Cavity, Corner
 from ._spectral import TIMES
 
 Grid = tuple[Float[np.ndarray, "N d"], Float[np.ndarray, "N *o"]]
@@ -63,6 +64,13 @@ def gray_scott_grid() -> Grid:
     """Both species on 16 × 16 points of [−1, 1]² at 11 times from 0 to 2."""
     side = -1 + 2 * np.arange(16) / 16
     return _grid(np.moveaxis(stored("gray_scott"), 1, -1), np.linspace(0, 2, 11), side, side)
+
+
+def cavity_grid(name: str, corner: Corner) -> Grid:
+    """Both velocities at 32 × 32 points of the unit square, the centres of cells."""
+    side = (np.arange(32) + 0.5) / 32
+    points = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
+    return points, Cavity(corner, stored(name)).velocity(points)
 
 
 def stored(name: str) -> np.ndarray:

@@ -1,16 +1,20 @@
-"""Incompressible flows in the plane: Kovasznay, Taylor–Green."""
+"""Incompressible flows in the plane: Kovasznay, Taylor–Green, the lid-driven cavity."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._cavity import SHARP, SMOOTH, Corner, corner_flow
 from ._domains import Box, SpaceTime
 from ._features import network
-from ._operators import derivatives
+from ._hard import Hard
+from ._operators import derivatives, partials
 from ._problem import PINN, Block
-from ._zoo_entry import ZooEntry
+from ._references import cavity_grid
+from ._zoo_entry import Record, ZooEntry
 
 PI = np.pi
 Sizes = tuple[int, ...]
@@ -68,6 +72,57 @@ def _taylor_green(hidden: Sizes, points: Sizes) -> PINN:
     return PINN(network(domain, hidden, outputs=3), blocks, exact)
 
 
+def _cavity(reynolds: int, corner: Corner, hidden: Sizes, points: Sizes) -> PINN:
+    """The stream function ψ of a steady flow, u = ψ_y and v = −ψ_x; errors are those of the velocity.
+
+    The singular flow in the upper corners is known and part of the network. The equation is multiplied by a
+    power of the distance to them, so that it stays bounded.
+    """
+    box = Box([0, 0], [1, 1])
+    # The parts of the equation: first derivatives, those of the Laplacian, and the Laplacian of that.
+    orders = [(0,), (1,), (0, 0, 0), (0, 1, 1), (0, 0, 1), (1, 1, 1)]
+    orders += [(0, 0, 0, 0), (0, 0, 1, 1), (1, 1, 1, 1)]
+
+    def equation(psi: Callable, x: Array) -> Array:
+        px, py, xxx, xyy, xxy, yyy, xxxx, xxyy, yyyy = partials(psi, x, orders)
+        transport = py * (xxx + xyy) - px * (xxy + yyy)
+        far = (x[0] ** 2 + (1 - x[1]) ** 2) * ((1 - x[0]) ** 2 + (1 - x[1]) ** 2)
+        return far ** ((3 - corner.power) / 2) * ((xxxx + 2 * xxyy + yyyy) / reynolds - transport)
+
+    def wall(psi: Callable, x: Array) -> Array:
+        value, px, py = partials(psi, x, [(), (0,), (1,)])
+        lid = 1.0 if corner is SHARP else 4 * x[0] * (1 - x[0])
+        return jnp.stack([value, px, py - jnp.where(x[1] == 1, lid, 0.0)])
+
+    def velocity(psi: Callable, x: Array) -> Array:
+        px, py = partials(psi, x, [(0,), (1,)])
+        return jnp.stack([py, -px])
+
+    blocks = [
+        Block("interior", equation, box, points[0]),
+        Block("walls", wall, box.boundary(), points[1], weight=100.0),
+    ]
+    inner = Hard(
+        network(box, hidden), lambda x: jnp.ones(()), lift=lambda x: corner_flow(corner, x[0], x[1], jnp)
+    )
+    name = f"cavity_{'sharp' if corner is SHARP else 'smooth'}_{reynolds}"
+    return PINN(inner, blocks, cavity_grid(name, corner), measured=velocity)
+
+
+def _cavity_entry(reynolds: int, corner: Corner, record: Record | None, goal: float | None) -> ZooEntry:
+    return ZooEntry(
+        partial(_cavity, reynolds, corner),
+        (40, 40),
+        (3000, 300),
+        f"ψ_y Δψ_x − ψ_x Δψ_y = Δ²ψ/{reynolds}, u = ψ_y, v = −ψ_x",
+        f"unit square, u = {'1' if corner is SHARP else '4x(1 − x)'} on the lid y = 1, no slip on the walls; "
+        "errors are those of u and v",
+        "sin, with the singular flow in the upper corners",
+        record,
+        goal,
+    )
+
+
 FLOWS: dict[str, ZooEntry] = {
     "kovasznay": ZooEntry(
         _kovasznay,
@@ -86,4 +141,8 @@ FLOWS: dict[str, ZooEntry] = {
         "p given at one place",
         "sin, periodic, outputs u, v and p",
     ),
+    "cavity-smooth": _cavity_entry(100, SMOOTH, Record(1.1e-4, "DSGNAR", 403), 1e-4),
+    "cavity-100": _cavity_entry(100, SHARP, None, None),
+    "cavity-400": _cavity_entry(400, SHARP, None, None),
+    "cavity-1000": _cavity_entry(1000, SHARP, Record(0.13, "jaxpi", 3540), None),
 }

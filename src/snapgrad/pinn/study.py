@@ -57,10 +57,12 @@ def train(
     holds a run already while `resume` is not set: nothing is overwritten.
     """
     problem = pinn.zoo(name, hidden=hidden, points=points)
-    chosen = pinn.setting(method, problem)._asdict()
+    slabs = pinn.ZOO[name].slabs if method == "auto" else 1
+    solver = pinn.solve if slabs == 1 else partial(pinn.march, slabs=slabs)
+    chosen = pinn.setting(method, problem)._asdict() if slabs == 1 else {}
     folder = out / "pinn" / name / f"{method}-{seed}"
     _check_folder(folder)
-    there = (folder / CHECKPOINT).exists()
+    there = any(folder.rglob(CHECKPOINT))
     if resume and not there:
         raise ResultsError(f"{folder} holds no checkpoint to resume from. Run without --resume first.")
     if there and not resume:
@@ -74,7 +76,7 @@ def train(
         if show is not None:
             show(line(record))
 
-    solution = pinn.solve(
+    solution = solver(
         problem,
         jax.random.key(seed),
         steps=steps,
@@ -85,9 +87,11 @@ def train(
         **chosen,
     )
     records = _records(solution.history)
+    if slabs > 1:  # the records of a slab tell of that slab
+        records[-1] |= {"relative_l2": float(solution.relative_l2)}
     text = "".join(json.dumps(record) + "\n" for record in records)
     write_atomic(folder / "metrics.jsonl", text.encode())
-    files = [folder / "metrics.jsonl", folder / CHECKPOINT]
+    files = [folder / "metrics.jsonl", *sorted(folder.rglob(CHECKPOINT))]
     parts = pictures(problem, solution)
     if parts:
         write_atomic(folder / "solution.svg", report.standalone(report.render(parts, "solution")).encode())
@@ -96,7 +100,8 @@ def train(
     draw = partial(_curves, out / "pinn" / name, name)
     write_atomic(curves, report.standalone(report.render([draw], f"error-{name}")).encode())
     _describe(out / "pinn" / name, name, f"{method}-{seed}", [draw, *parts])
-    return {**records[-1], "reason": solution.reason, "files": [*files, curves]}
+    reason = solution.reason if slabs == 1 else str(solution.reason[-1])
+    return {**records[-1], "reason": reason, "files": [*files, curves]}
 
 
 def _check_folder(folder: Path) -> None:

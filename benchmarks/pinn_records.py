@@ -1,6 +1,6 @@
 """The canonical problems of the zoo beside the best published errors.
 
-    python benchmarks/pinn_records.py                               # two problems, three methods, 20 seconds each
+    python benchmarks/pinn_records.py                              # two problems, three methods, for a look
     python benchmarks/pinn_records.py --out runs                    # all canonical problems, ten minutes each
     python benchmarks/pinn_records.py burgers kdv --seconds 300 --seeds 0,1,2 --method auto,adam,lbfgs
     python benchmarks/pinn_records.py --collect runs [more ...]     # results/pinn_records.md and a picture
@@ -230,9 +230,7 @@ def main() -> int:
     parser.add_argument("--method", type=words, default=("auto",), help="such as auto,adam,lbfgs")
     parser.add_argument("--seconds", type=float, default=600.0, help="of training, for each run")
     parser.add_argument("--seeds", type=numbers, default=(0,), help="such as 0,1,2")
-    parser.add_argument(
-        "--out", type=Path, help="folder of the runs; without it and without names, a quick look"
-    )
+    parser.add_argument("--out", type=Path, help="folder of the runs; neither it nor names: a quick look")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once, sharing one GPU")
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--hidden", type=numbers, help="other widths than the zoo's")

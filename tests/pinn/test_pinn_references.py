@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from snapgrad.pinn import _spectral as spectral
+from snapgrad.pinn._cavity import SHARP, SMOOTH, Cavity, cavity, corner_flow, corner_slopes
 from snapgrad.pinn._references import (
     STORE,
     burgers_grid,
@@ -12,6 +13,7 @@ from snapgrad.pinn._references import (
     stored,
 )
 
+PI = np.pi
 EARLY = slice(0, 6)
 """Up to t = 0.25, where a coarse grid is enough."""
 
@@ -95,3 +97,43 @@ def test_quiet_allen_cahn_is_of_second_order():
     finest = quiet_allen_cahn_grid(0.01, 2.0)[1]
     assert np.abs(fine - finest).max() < 1e-6
     np.testing.assert_allclose(np.abs(coarse - finest).max() / np.abs(fine - finest).max(), 4, rtol=0.2)
+
+
+@pytest.mark.parametrize("corner", [SHARP, SMOOTH])
+def test_corner_flows_are_stokes_flows_of_their_lid(corner):
+    """Slopes by differences, a biharmonic function, and velocities of lid and walls near the corner."""
+    x, y, h = 0.2, 0.7, 1e-4
+
+    def difference(f):
+        return np.array([f(x + h, y) - f(x - h, y), f(x, y + h) - f(x, y - h)]) / (2 * h)
+
+    def laplacian(f, x, y, h):
+        return (f(x + h, y) + f(x - h, y) + f(x, y + h) + f(x, y - h) - 4 * f(x, y)) / h**2
+
+    flow = lambda x, y: corner_flow(corner, x, y)  # noqa: E731
+    np.testing.assert_allclose(corner_slopes(corner, x, y, bent=False), difference(flow), atol=1e-7)
+    bent = difference(lambda x, y: laplacian(flow, x, y, 1e-3))
+    np.testing.assert_allclose(corner_slopes(corner, x, y, bent=True), bent, rtol=1e-4)
+    theta = np.linspace(0.1, 1.5, 5)  # r^(m − 2) G(θ) is harmonic where G″ = −(m − 2)² G
+    second = (corner.bent(theta + h, np)[1] - corner.bent(theta - h, np)[1]) / (2 * h)
+    np.testing.assert_allclose(second, -((corner.power - 2) ** 2) * corner.bent(theta, np)[0], atol=1e-7)
+    wall, moving = corner.shape(np.array([PI / 2, 0.0]), np)
+    np.testing.assert_allclose(wall, 0, atol=1e-15)  # no flow through wall or lid
+    np.testing.assert_allclose(moving, [0, -1 if corner is SHARP else -4], atol=1e-15)  # nor along the wall
+
+
+def test_cavities_by_a_smaller_series_and_the_tables_of_ghia():
+    points = np.random.default_rng(0).uniform(0.1, 0.9, size=(200, 2))
+    for corner, name, tolerance in ((SMOOTH, "cavity_smooth_100", 1e-4), (SHARP, "cavity_sharp_100", 3e-3)):
+        found = Cavity(corner, stored(name)).velocity(points)
+        again, change = cavity(100, 24, corner)
+        assert change < 1e-10
+        np.testing.assert_allclose(again.velocity(points), found, atol=tolerance)
+    y = np.array([0.9531, 0.7344, 0.5, 0.2813, 0.1016])
+    ghia = {
+        "cavity_sharp_100": [0.68717, 0.00332, -0.20581, -0.15662, -0.06434],
+        "cavity_sharp_400": [0.55892, 0.16256, -0.11477, -0.32726, -0.14612],
+    }
+    middle = np.stack([np.full_like(y, 0.5), y], axis=1)
+    for name, table in ghia.items():
+        np.testing.assert_allclose(Cavity(SHARP, stored(name)).velocity(middle)[:, 0], table, atol=5e-3)

@@ -37,6 +37,9 @@ SMALL = {
     "gray-scott": ((12, 12), (400, 80), 200, 0.1),
     "kovasznay": ((12, 12), (200, 60, 20), 150, 0.01),
     "taylor-green": ((12, 12), (200, 60, 10), 150, 0.05),
+    "cavity-smooth": ((12, 12), (300, 60), 150, 0.2),
+    "cavity-100": ((12, 12), (300, 60), 150, 0.3),
+    "cavity-400": ((12, 12), (300, 60), 150, 0.4),
     "inverse-burgers": ((12, 12), (500, 500), 300, 0.2),
     "inverse-poisson": ((8, 8), (200, 400, 60), 100, 0.04),
 }
@@ -49,7 +52,12 @@ def small(name):
 
 
 def worst_error(name, seeds, steps):
-    found = [pinn.solve(small(name), jax.random.key(s), steps=steps, record_every=100) for s in range(seeds)]
+    """In the slabs that the zoo states; steps are for all of them together."""
+    problem, slabs = small(name), pinn.ZOO[name].slabs
+    if slabs > 1:
+        found = [pinn.march(problem, jax.random.key(s), slabs=slabs, steps=steps) for s in range(seeds)]
+        return max(float(marched.relative_l2) for marched in found)
+    found = [pinn.solve(problem, jax.random.key(s), steps=steps, record_every=100) for s in range(seeds)]
     return max(solution.history["relative_l2"][-1] for solution in found)
 
 

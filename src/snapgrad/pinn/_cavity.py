@@ -62,16 +62,16 @@ def corner_flow(corner: Corner, x: Any, y: Any, xp: Any = np) -> Any:
     return total
 
 
-def _corner_slopes(corner: Corner, x: np.ndarray, y: np.ndarray, bent: bool) -> tuple[np.ndarray, np.ndarray]:
+def corner_slopes(corner: Corner, x: Any, y: Any, bent: bool, xp: Any = np) -> tuple[Any, Any]:
     """∂/∂x and ∂/∂y of the singular part, or of its Laplacian."""
     power = corner.power - 2 * bent
     along_x, along_y = 0, 0
     for a, sign in ((x, 1), (1 - x, -1)):
-        r, theta = np.hypot(a, 1 - y), np.arctan2(1 - y, a)
-        value, slope = (corner.bent if bent else corner.shape)(theta, np)
+        r, theta = xp.sqrt(a**2 + (1 - y) ** 2), xp.arctan2(1 - y, a)
+        value, slope = (corner.bent if bent else corner.shape)(theta, xp)
         radial, turning = power * r ** (power - 1.0) * value, r ** (power - 1.0) * slope
-        along_x = along_x + sign * (np.cos(theta) * radial - np.sin(theta) * turning)
-        along_y = along_y - (np.sin(theta) * radial + np.cos(theta) * turning)
+        along_x = along_x + sign * (xp.cos(theta) * radial - xp.sin(theta) * turning)
+        along_y = along_y - (xp.sin(theta) * radial + xp.cos(theta) * turning)
     return along_x, along_y
 
 
@@ -90,7 +90,7 @@ class Cavity(NamedTuple):
     def velocity(self, points: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
         """(u, v) at points."""
         order, (x, y) = self.coefficients.shape[0] - 1, points.T
-        along_x, along_y = _corner_slopes(self.corner, x, y, bent=False)
+        along_x, along_y = corner_slopes(self.corner, x, y, bent=False)
 
         def smooth(i: int, j: int) -> np.ndarray:
             left, right = _series(order, x, i), _series(order, y, j)
@@ -109,7 +109,7 @@ def _walls(order: int, corner: Corner) -> tuple[np.ndarray, np.ndarray]:
         for axis in (0, 1):
             x, y = (np.full_like(edge, side), edge) if axis == 0 else (edge, np.full_like(edge, side))
             moving = lid if (axis, side) == (1, 1.0) else 0.0
-            known = corner_flow(corner, x, y), _corner_slopes(corner, x, y, bent=False)[axis] - moving
+            known = corner_flow(corner, x, y), corner_slopes(corner, x, y, bent=False)[axis] - moving
             rows += [np.kron(a, along) if axis == 0 else np.kron(along, a) for a in across]
             goal += [-value for value in known]
     return np.concatenate(rows), np.concatenate(goal)
@@ -130,7 +130,7 @@ def cavity(
     bent_x, bent_y = operator(3, 0) + operator(1, 2), operator(2, 1) + operator(0, 3)
     biharmonic = operator(4, 0) + 2 * operator(2, 2) + operator(0, 4)
     x, y = (part.reshape(-1) for part in np.meshgrid(inner, inner, indexing="ij"))
-    first, bent = (_corner_slopes(corner, x, y, bent=flag) for flag in (False, True))
+    first, bent = (corner_slopes(corner, x, y, bent=flag) for flag in (False, True))
 
     border, goal = _walls(order, corner)
 

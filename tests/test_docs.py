@@ -51,7 +51,7 @@ SMALLER = {
     "theory.md": {"100), 1000)": "20), 60)", "sample_size=10": "sample_size=2"},
 }
 """Sizes at which a test need not run."""
-NEEDS = {"netket.md": "netket", "start/hamiltonian.md": "netket"}
+NEEDS = {"jacobians.md": "flax", "netket.md": "netket", "start/hamiltonian.md": "netket"}
 """Packages that are not always there."""
 
 

@@ -19,6 +19,7 @@ def run(name: str, tmp_path, monkeypatch) -> dict:
 
 
 def test_fit_a_model(tmp_path, monkeypatch):
+    pytest.importorskip("flax")
     names = run("fit_a_model", tmp_path, monkeypatch)
     distance = names["distance"]
     assert max(distance(names["fitted"]), distance(names["looped"])) < 0.03  # the noise was 0.05

@@ -41,4 +41,4 @@ from .training import load as load
 from .training import run as run
 from .training import save as save
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -1,6 +1,7 @@
 """Any method as an optax transformation."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import optax
@@ -20,7 +21,22 @@ class MethodState(NamedTuple):
     rejected: Int[Array, ""]
 
 
-def as_optax(method: AbstractMethod, optimizer: Any = 1.0) -> optax.GradientTransformationExtraArgs:
+class _Update(Protocol):
+    """As optax has it, but gradients may be None: the linearisation takes their place."""
+
+    def __call__(
+        self, updates: Any, state: Any, params: Params = None, **extra: Any
+    ) -> tuple[Params, MethodState]: ...
+
+
+class _Transformation(optax.GradientTransformationExtraArgs):
+    """What type checkers know of it: which state it has, and that gradients may be None."""
+
+    init: Callable[[Params], MethodState]
+    update: _Update
+
+
+def as_optax(method: AbstractMethod, optimizer: Any = 1.0) -> _Transformation:
     """The method as an `optax.GradientTransformationExtraArgs`, for a training loop of your own.
 
     `update` needs the keyword `linearisation`, from which the whole update is made; the gradients passed to
@@ -71,4 +87,4 @@ def as_optax(method: AbstractMethod, optimizer: Any = 1.0) -> optax.GradientTran
         after, ok = move(method, transform, linearisation, params, state.method, state.optimizer)
         return after.updates, MethodState(after.method, after.optimizer, state.rejected + jnp.where(ok, 0, 1))
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return _Transformation(init, update)

@@ -36,6 +36,11 @@ BEFORE = {
         sampler = nk.sampler.MetropolisLocal(hilbert, n_chains=4)
         vstate = nk.vqs.MCState(sampler, nk.models.RBM(alpha=1, param_dtype=float), n_samples=16)
     """,
+    "start/molecule.md": """
+        problem = sg.molecules.VMC(
+            lambda p, x: -p * jnp.sum(jnp.linalg.norm(x, axis=-1)), "H", params=jnp.array(0.8), walkers=16
+        )
+    """,
     "studies.md": """
         from snapgrad.reproduce import Study
         from snapgrad.figures.superlinear import STUDY
@@ -48,6 +53,7 @@ SMALLER = {
     "netket.md": {"run(300": "run(3"},
     "pinn.md": {"tol=1e-7": "steps=5"},
     "start/hamiltonian.md": {"run(60": "run(20"},
+    "start/molecule.md": {'"H2", jax.random.key(0), seconds=60': "problem, jax.random.key(0), steps=2"},
     "theory.md": {"100), 1000)": "20), 60)", "sample_size=10": "sample_size=2"},
 }
 """Sizes at which a test need not run."""

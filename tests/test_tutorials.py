@@ -57,6 +57,13 @@ def test_several_devices(tmp_path):
     assert "4 devices" in done.stdout and "[64, 64, 64, 64]" in done.stdout
 
 
+def test_pinn_inverse(tmp_path, monkeypatch):
+    names = run("pinn_inverse", tmp_path, monkeypatch)
+    low, high = names["bars"].intervals["diffusivity"]
+    assert low < 0.3 < high and high - low < 0.03
+    assert (tmp_path / "temperature.png").exists()
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("[a-z]*.py")))
 def test_every_tutorial_is_run_by_a_test(name):
     tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))

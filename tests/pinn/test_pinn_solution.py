@@ -103,3 +103,25 @@ def test_pictures_show_the_solution_where_it_is(solution, tmp_path):
     )
     with pytest.raises(ValueError, match="no domain to draw"):
         pinn.Solution(data.init(KEY), {}, zero, zero, None, data).plot()
+
+
+def test_advice_speaks_of_features_slabs_and_peaks():
+    circle = pinn.SpaceTime(pinn.Box([0], [6], periodic=True), 0, 2)
+    blocks = [
+        pinn.Block("interior", lambda u, x: u(x) - jnp.exp(-((x[1] - 3) ** 2) * 1e4), circle, 400),
+        pinn.Block("initial", lambda u, x: u(x), circle.initial(), 10),
+    ]
+    plain = pinn.PINN(pinn.MLP([2, 4, 1]), blocks)
+    for words in ("Coordinate 1 is periodic", "Coordinates reach 6", "over a time of 2", "march"):
+        assert words in pinn.advice(plain)
+    fitting = pinn.PINN(pinn.network(circle, hidden=(4,)), blocks)
+    said = pinn.advice(fitting)
+    assert "is periodic and" not in said and "saturate" not in said and "march" in said
+    zeros = jax.tree.map(jnp.zeros_like, plain.init(KEY))
+    zero = jnp.zeros((), int)
+    assert "'interior' is largest in a few places" in pinn.advice(
+        pinn.Solution(zeros, {}, zero, zero, None, plain)
+    )
+    inverse = pinn.zoo("inverse-heat-1d", hidden=(4,), points=(20, 10))
+    assert "For diffusivity, solution.error_bars()" in pinn.advice(inverse)
+    assert "march" not in pinn.advice(inverse)

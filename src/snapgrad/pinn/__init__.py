@@ -1,6 +1,7 @@
 """Physics-informed networks: any PDE from residual blocks on domains, trained without tuning."""
 
 from ._adaptive import ResidualAdaptive as ResidualAdaptive
+from ._advice import advice as advice
 from ._baselines import METHODS as METHODS
 from ._baselines import setting as setting
 from ._blocks import Block as Block
@@ -44,7 +45,6 @@ from ._shapes import HalfSpace as HalfSpace
 from ._shapes import Polygon as Polygon
 from ._shapes import PolygonBoundary as PolygonBoundary
 from ._solve import Solution as Solution
-from ._solve import advice as advice
 from ._solve import solve as solve
 from ._storage import load as load
 from ._uncertainty import ErrorBars as ErrorBars

@@ -6,12 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from .. import report
-from .._contracts import Params, Result
+from .._contracts import Result
 from .._files import write_atomic
 from ..training import fit, with_options_of
 from ._baselines import METHODS
@@ -156,28 +154,4 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
         rejected=result.rejected,
         state=result.state,
         problem=problem,
-    )
-
-
-def advice(problem: PINN) -> str:
-    """How many points per step would be best, and what they cost, in words.
-
-    ```python
-    print(sg.pinn.advice(sg.pinn.zoo("poisson-2d")))
-    ```
-    """
-    params: Params = jax.eval_shape(lambda key: problem.init(key), jax.random.key(0))
-    rows, size = problem.counts(params)
-    wanted = 2 * size
-    factor = max(1.0, wanted / rows)
-    points = ", ".join(f"{block.name} {round(block.points * factor)}" for block in problem.blocks)
-    memory = max(wanted, rows) * size * jnp.dtype(float).itemsize / 2**30
-    if rows > size:
-        return (
-            f"{rows} rows for {size} parameters: enough. A step solves in parameter space and holds "
-            f"{memory:.3g} GiB of rows."
-        )
-    return (
-        f"{rows} rows for {size} parameters: a step solves in sample space and keeps momentum. If "
-        f"{memory:.3g} GiB of rows fit, twice as many rows as parameters ({points}) converge faster."
     )

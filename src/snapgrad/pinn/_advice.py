@@ -1,0 +1,116 @@
+"""`sg.pinn.advice`: what would make a problem easier to solve, in words."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._contracts import Params
+from ._domains import Points, SpaceTime
+from ._problem import PINN
+from ._solve import Solution
+
+FAR = 4.0
+"""Coordinates beyond this saturate a network that does not scale them."""
+PEAKED = 10.0
+"""A residual whose largest value is this many times its root mean square sits in a few places."""
+
+
+def advice(problem: PINN | Solution) -> str:
+    """What would make a problem easier to solve: points, network, features and slabs of time, in words.
+
+    Of a solution it also says where what is left of the residual sits.
+
+    ```python
+    print(sg.pinn.advice(sg.pinn.zoo("poisson-2d")))
+    ```
+    """
+    if isinstance(problem, Solution):
+        return " ".join([*_about(problem.problem), *_left(problem)])
+    if not isinstance(problem, PINN):
+        raise TypeError(f"`problem` must be a sg.pinn.PINN or a solution, got {type(problem).__name__}.")
+    return " ".join(_about(problem))
+
+
+def _about(problem: PINN) -> list[str]:
+    return [_points(problem), *_features(problem), *_slabs(problem), *_data(problem)]
+
+
+def _points(problem: PINN) -> str:
+    params: Params = jax.eval_shape(lambda key: problem.init(key), jax.random.key(0))
+    rows, size = problem.counts(params)
+    wanted = 2 * size
+    factor = max(1.0, wanted / rows)
+    points = ", ".join(f"{block.name} {round(block.points * factor)}" for block in problem.blocks)
+    memory = max(wanted, rows) * size * jnp.dtype(float).itemsize / 2**30
+    if rows > size:
+        return (
+            f"{rows} rows for {size} parameters: enough. A step solves in parameter space and holds "
+            f"{memory:.3g} GiB of rows."
+        )
+    return (
+        f"{rows} rows for {size} parameters: a step solves in sample space and keeps momentum. If "
+        f"{memory:.3g} GiB of rows fit, twice as many rows as parameters ({points}) converge faster."
+    )
+
+
+def _features(problem: PINN) -> list[str]:
+    """Whether the network fits the domain; it is asked, not looked at, so any network will do."""
+    domain = problem.blocks[0].domain
+    if isinstance(domain, Points):
+        return []
+    found = []
+    low, high = (np.asarray(end) for end in domain.bounds())
+    params = eqx.filter_jit(problem.init)(jax.random.key(0))
+    for axis, length in domain.periods.items():
+        ends = np.tile((low + high) / 2, (2, 1))
+        ends[1, axis] += length
+        first, second = np.asarray(problem.u(params, ends))
+        if not np.allclose(first, second, atol=1e-3 * (np.abs(first).max() + 1e-3)):
+            found.append(
+                f"Coordinate {axis} is periodic and the network is not: sg.pinn.network(domain) is, or wrap "
+                f"yours in sg.pinn.Periodic."
+            )
+    far = float(max(np.abs(low).max(), np.abs(high).max()))
+    if far > FAR and type(problem.network).__name__ in ("MLP", "Equinox", "Flax"):
+        found.append(
+            f"Coordinates reach {far:.3g}, where activations saturate: sg.pinn.network(domain) scales them "
+            f"to [−1, 1], or wrap yours in sg.pinn.Scaled."
+        )
+    return found
+
+
+def _slabs(problem: PINN) -> list[str]:
+    timed = [block.domain for block in problem.blocks if isinstance(block.domain, SpaceTime)]
+    spans = [float(domain.end - domain.start) for domain in timed]
+    if not spans or min(spans) > 0 or max(spans) == 0 or problem.unknowns or problem.fields:
+        return []
+    return [
+        f"It is an initial-value problem over a time of {max(spans):.3g}: if one network for all times "
+        f"stalls, sg.pinn.march(problem, key, slabs=8) goes from slab to slab."
+    ]
+
+
+def _data(problem: PINN) -> list[str]:
+    if not problem.unknowns and not problem.fields:
+        return []
+    names = ", ".join([*problem.unknowns, *problem.fields])
+    return [
+        f"For {names}, solution.error_bars() says how far noise in the data may have moved what is found."
+    ]
+
+
+def _left(solution: Solution) -> list[str]:
+    """Blocks whose residual is large in a few places."""
+    problem = solution.problem
+    residuals = eqx.filter_jit(PINN.residuals)(problem, solution.params, problem.draw(jax.random.key(6)))
+    found = []
+    for name, residual in residuals.items():
+        sizes = np.abs(np.asarray(residual))
+        ratio = sizes.max() / max(np.sqrt(np.mean(sizes**2)), np.finfo(float).tiny)
+        if ratio > PEAKED:
+            found.append(
+                f"The residual of block {name!r} is largest in a few places, {ratio:.0f} times its root mean "
+                f"square: more points, or sampler=sg.pinn.ResidualAdaptive(problem), go there."
+            )
+    return found

@@ -64,6 +64,12 @@ def test_pinn_inverse(tmp_path, monkeypatch):
     assert (tmp_path / "temperature.png").exists()
 
 
+def test_pinn_network(tmp_path, monkeypatch):
+    names = run("pinn_network", tmp_path, monkeypatch)
+    assert names["solution"].history["relative_l2"][-1] < 1e-4
+    assert (tmp_path / "gated.png").exists()
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("[a-z]*.py")))
 def test_every_tutorial_is_run_by_a_test(name):
     tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))

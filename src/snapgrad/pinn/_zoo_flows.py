@@ -143,4 +143,5 @@ FLOWS: dict[str, ZooEntry] = {
     "cavity-smooth": _cavity_entry(100, SMOOTH, Record(1.1e-4, "DSGNAR", 403), 1e-4),
     "cavity-100": _cavity_entry(100, SHARP, None, None),
     "cavity-400": _cavity_entry(400, SHARP, None, None),
+    "cavity-1000": _cavity_entry(1000, SHARP, Record(0.13, "jaxpi", 3540), None),
 }

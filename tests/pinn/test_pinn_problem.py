@@ -87,19 +87,83 @@ def test_points_are_kept_longer_and_longer():
     assert [len(list(run)) for _, run in itertools.groupby(found)] == [1, 1, 1, 2, 2, 3, 3, 3]
 
 
+def bump(u, x):
+    """Large in a strip of a tenth of the square, whatever the network."""
+    return u(x) * 0 + jnp.exp(-1000 * (x[0] - 0.5) ** 2)
+
+
+ENDS = pinn.Block("ends", lambda u, x: u(x), pinn.SpaceTime(pinn.Box([0], [1]), 0, 1).boundary(), 2)
+DATA = pinn.Block("data", lambda u, x: u(x), pinn.Points(np.eye(3, 2)))
+BUMP = pinn.PINN(pinn.MLP([2, 3, 1]), [pinn.Block("interior", bump, BOX, 200), ENDS, DATA])
+
+
+def followed(sampler, steps):
+    """The batches of some steps at one network."""
+    params = BUMP.init(KEY)
+
+    def one(state, step):
+        key = jax.random.fold_in(KEY, step)
+        batch, state = sampler.draw(key, state, lambda b: BUMP.linearise(params, b))
+        return state, batch
+
+    return jax.jit(lambda: jax.lax.scan(one, sampler.init(KEY), jnp.arange(steps)))()[1]
+
+
 def test_adaptive_points_go_where_the_residual_is():
-    peak = pinn.Block("interior", lambda u, x: u(x) * 0 + jnp.exp(-100 * (x[0] - 0.5) ** 2), BOX, 200)
-    data = pinn.Block("data", lambda u, x: u(x), pinn.Points(np.eye(3, 2)))
-    problem = pinn.PINN(pinn.MLP([2, 3, 1]), [peak, data])
-    sampler = pinn.ResidualAdaptive(problem, refresh_every=1, floor=0.1)
-    params = problem.init(KEY)
-    draw = jax.jit(lambda state: sampler.draw(KEY, state, lambda b: problem.linearise(params, b)))
-    batch, state = draw(sampler.init(KEY))
-    near = lambda b: float(jnp.mean(jnp.abs(b["interior"][:, 0] - 0.5) < 0.1))  # noqa: E731
-    assert 0.1 < near(batch) < 0.3
-    batch, _ = draw(state)
-    assert near(batch) > 0.5 and bool(jnp.all(batch["data"] == np.eye(3, 2)))
-    assert jnp.unique(batch["interior"], axis=0).shape[0] == 200
+    batches = followed(pinn.ResidualAdaptive(BUMP, refresh_every=1, floor=0.1), 40)
+    points, weight = batches["interior"]
+    near = jnp.mean(jnp.abs(points[:, :, 0] - 0.5) < 0.05, axis=1)
+    assert near[0] < 0.2 and jnp.min(near[1:]) > 0.6
+    assert jnp.all(batches["data"].points == np.eye(3, 2)[None])
+    np.testing.assert_array_equal(jnp.sum(batches["ends"].points[:, :, 1], axis=1), 1)  # both ends, always
+    assert jnp.max(weight) <= (1 + 1 / 0.1) / 200 * (1 + 1e-12)
+    # The weighted mean estimates the same integral as an even one, and of the residual a better one.
+    for value, exact in ((points[..., 1] ** 2, 1 / 3), (points[..., 0], 1 / 2)):
+        mean = jnp.sum(weight * value, axis=1)[1:]
+        assert abs(jnp.mean(mean) - exact) < 5 * jnp.std(mean) / np.sqrt(39) + 1e-4
+    square = jnp.sum(weight * jnp.exp(-2000 * (points[..., 0] - 0.5) ** 2), axis=1)
+    np.testing.assert_allclose(square[1:], np.sqrt(np.pi / 2000), rtol=0.05)
+    assert abs(square[0] / np.sqrt(np.pi / 2000) - 1) < 0.3
+
+
+def test_adaptive_points_are_replaced_a_part_at_a_time():
+    points = np.asarray(
+        followed(pinn.ResidualAdaptive(BUMP, refresh_every=16, parts=4), 140)["interior"].points
+    )
+    changed = np.any(points[1:] != points[:-1], axis=2)
+    late = changed[100:]  # points have reached their full age
+    assert set(late.sum(axis=1)) == {0, 50}
+    for start in range(20):
+        np.testing.assert_array_equal(late[start : start + 16].sum(axis=0), 1)
+    assert changed[0].all()  # early ones are replaced sooner
+
+
+def test_points_stay_even_where_the_residual_is_not_concentrated():
+    batches = followed(pinn.ResidualAdaptive(BUMP, refresh_every=1, threshold=0), 3)
+    points, weight = batches["interior"]
+    assert jnp.all(weight == 1 / 200) and jnp.all(jnp.any(points[1:] != points[:-1], axis=2))
+    for batch in points:  # every two hundredth of each axis has one point
+        np.testing.assert_allclose(np.diff(np.sort(batch, axis=0), axis=0), 1 / 200, rtol=1e-9)
+
+
+def test_weights_of_points_scale_rows_and_residuals_alike():
+    params, batch = BUMP.init(KEY), BUMP.draw(KEY)
+    rng = np.random.default_rng(0)
+    step = jax.tree.map(lambda p: 0.1 * jnp.ones_like(p), params)
+
+    @jax.jit
+    def seen(batch):
+        lin = BUMP.linearise(params, batch)
+        return lin.residual, lin.jacobian.dense(), lin.residual_at(step)
+
+    even = pinn.ResidualAdaptive(BUMP).init(KEY)[0]
+    weighted = {
+        name: entry._replace(points=batch[name], weight=jnp.asarray(rng.uniform(0.5, 2, entry.weight.shape)))
+        for name, entry in even.items()
+    }
+    factor = np.concatenate([np.sqrt(part.weight * part.weight.size) for part in weighted.values()])
+    for one, other in zip(seen(weighted), seen(batch), strict=True):
+        np.testing.assert_allclose(one, (factor * np.asarray(other).T).T, rtol=1e-12, atol=1e-15)
 
 
 def test_errors_say_what_is_wrong():

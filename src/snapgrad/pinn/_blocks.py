@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -82,6 +82,18 @@ class Block(eqx.Module):
         if isinstance(self.domain, Points):
             return self.domain.subset(key, self.points)
         return (self.domain.spread if spread else self.domain.sample)(key, self.points)
+
+
+class Weighted(NamedTuple):
+    """Points, and the weight of each in the mean over its block; plain points all have 1/N."""
+
+    points: Any
+    weight: Float[Array, " N"]
+
+
+def points_of(entry: Any) -> Any:
+    """The points of a block's part of a batch, weighted or not."""
+    return entry.points if isinstance(entry, Weighted) else entry
 
 
 @eqx.filter_jit  # a problem and its sampler draw alike, by one program

@@ -192,10 +192,10 @@ class Continued(eqx.Module):
     network: Any
     params: Params
 
-    def __call__(self, u: Callable, x: Float[Array, " d"]) -> Float[Array, "*o"]:
+    def __call__(self, u: Callable, x: Float[Array, " d"], **columns: Any) -> Float[Array, "*o"]:
         """Zero where both agree."""
         before = partial(evaluate, self.network, self.params)
-        return jnp.asarray(self.residual(u, x)) - jnp.asarray(self.residual(before, x))
+        return jnp.asarray(self.residual(u, x, **columns)) - self.residual(before, x, **columns)
 
 
 def _maker(problem: Any, slabs: Any) -> tuple[Maker, list[float]]:

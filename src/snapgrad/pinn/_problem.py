@@ -14,14 +14,13 @@ from .._checks import float_params, real_array
 from .._contracts import AbstractProblem, AbstractSampler, Batch, Linearisation, Params
 from ..operators import jacobian, stack
 from ..structure.compat import ClosedJaxpr, Literal
-from ._blocks import Block, Row, draw_points, taken
+from ._adaptive import ResidualAdaptive
+from ._blocks import Block, Row, Weighted, draw_points, points_of, taken
 from ._domains import Points
 from ._drawing import AbstractDomain, Sites
 from ._network import check_network, evaluate
 from ._sampling import Collocation
 
-REFRESH_EVERY = 100
-"""The most steps between two sets of points where they outnumber the parameters."""
 EVALUATION_POINTS = 4096
 """Points on which errors and losses are measured; never those of training."""
 
@@ -158,9 +157,9 @@ class PINN(AbstractProblem):
         return rows, sum(leaf.size for leaf in jax.tree.leaves(params))
 
     def default_sampler(self, params: Params) -> AbstractSampler:
-        """Evenly spread points, kept for a while where they outnumber the parameters, else fresh ones."""
+        """Points that follow the residual where they outnumber the parameters, else fresh ones each step."""
         rows, size = self.counts(params)
-        return Collocation(self.blocks, refresh_every=REFRESH_EVERY if rows > size else 1, warm_up=True)
+        return ResidualAdaptive(self) if rows > size else Collocation(self.blocks)
 
     def linearise(self, params: Params, batch: Batch) -> Linearisation:
         """The weighted residuals of all blocks, stacked, and their rows."""
@@ -171,9 +170,10 @@ class PINN(AbstractProblem):
                     f"`params{jax.tree_util.keystr(path)}` must have dtype {jnp.result_type(float)} like the "
                     f"points, got {leaf.dtype}; convert with jax.tree.map(lambda p: p.astype(float), params)."
                 )
-        found = [jacobian(self._row(block), params, batch[block.name]) for block in self.blocks]
-        weights = [self._scale(block, jac.shape[0]) for block, jac in zip(self.blocks, found, strict=True)]
-        found = [jac.scale(w) for jac, w in zip(found, weights, strict=True)]
+        found = [
+            jacobian(self._row(block), params, points_of(batch[block.name])).scale(_scale(block, batch))
+            for block in self.blocks
+        ]
         rows = found[0] if len(found) == 1 else stack(found)
         return Linearisation(
             self._residual(params, batch), rows, jax.tree_util.Partial(_residual_after, self, params, batch)
@@ -182,7 +182,7 @@ class PINN(AbstractProblem):
     def residuals(self, params: Params, batch: Batch) -> dict[str, Array]:
         """Unweighted residuals of each block."""
         return {
-            block.name: jax.vmap(self._row(block), (None, 0))(params, batch[block.name])
+            block.name: jax.vmap(self._row(block), (None, 0))(params, points_of(batch[block.name]))
             for block in self.blocks
         }
 
@@ -203,7 +203,8 @@ class PINN(AbstractProblem):
             bad = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
             if bad.size:
                 first = int(bad[0])
-                where = jax.tree.map(lambda leaf: np.asarray(leaf[first]).tolist(), batch[block.name])  # noqa: B023
+                points = points_of(batch[block.name])
+                where = jax.tree.map(lambda leaf: np.asarray(leaf[first]).tolist(), points)  # noqa: B023
                 raise ValueError(
                     f"the residual of block {block.name!r} is NaN or infinite at {bad.size} of "
                     f"{len(values)} points, for example at x = {where}."
@@ -212,15 +213,12 @@ class PINN(AbstractProblem):
     def _row(self, block: Block) -> Row:
         return Row(self.network, self.fields, block.residual)
 
-    def _scale(self, block: Block, rows: int) -> Float[Array, ""]:
-        outputs = rows // block.points
-        return jnp.sqrt(block.weight / (rows // outputs))
-
     def _residual(self, params: Params, batch: Batch) -> Float[Array, " k"]:
-        parts = []
-        for block in self.blocks:
-            values = jax.vmap(self._row(block), (None, 0))(params, batch[block.name]).reshape(-1)
-            parts.append(self._scale(block, values.shape[0]).astype(values.dtype) * values)
+        found = self.residuals(params, batch)
+        parts = [
+            jax.vmap(jnp.multiply)(_scale(block, batch), found[block.name]).reshape(-1)
+            for block in self.blocks
+        ]
         return jnp.concatenate(parts)
 
     def _check_names(self) -> None:
@@ -285,6 +283,15 @@ def _everywhere(function: Callable, x: Any) -> Array:
         return function(x)
     values = jax.vmap(function)(x.reshape(-1, x.shape[-1]))
     return values.reshape(*x.shape[:-1], *values.shape[1:])
+
+
+def _scale(block: Block, batch: Batch) -> Float[Array, " N"]:
+    """The factor of each point's residual: the square root of its weight in the loss."""
+    entry = batch[block.name]
+    if isinstance(entry, Weighted):
+        return jnp.sqrt(block.weight * entry.weight)
+    count = jax.tree.leaves(entry)[0].shape[0]
+    return jnp.full(count, jnp.sqrt(block.weight / count))
 
 
 def _depends(traced: ClosedJaxpr, count: int) -> bool:

@@ -18,7 +18,7 @@ from ._drawing import Sites
 FEWEST = 32
 """A block with fewer points keeps them evenly spread: two on the ends of an interval must be its two ends."""
 
-SHARP = 1 / 10
+SHARP = 1 / 4
 """A residual is concentrated if its mean size, squared, is less than this part of its mean square; for a
 normal one it is 2/π."""
 CURVE_BITS = 30

@@ -14,13 +14,14 @@ from .._checks import float_params, real_array
 from .._contracts import AbstractProblem, AbstractSampler, Batch, Linearisation, Params
 from ..operators import jacobian, stack
 from ..structure.compat import ClosedJaxpr, Literal
-from ._adaptive import ResidualAdaptive
 from ._blocks import Block, Row, Weighted, draw_points, points_of, taken
 from ._domains import Points
 from ._drawing import AbstractDomain, Sites
 from ._network import check_network, evaluate
 from ._sampling import Collocation
 
+REFRESH_EVERY = 100
+"""The most steps between two sets of points where they outnumber the parameters."""
 EVALUATION_POINTS = 4096
 """Points on which errors and losses are measured; never those of training."""
 
@@ -157,9 +158,9 @@ class PINN(AbstractProblem):
         return rows, sum(leaf.size for leaf in jax.tree.leaves(params))
 
     def default_sampler(self, params: Params) -> AbstractSampler:
-        """Points that follow the residual where they outnumber the parameters, else fresh ones each step."""
+        """Evenly spread points, kept for a while where they outnumber the parameters, else fresh ones."""
         rows, size = self.counts(params)
-        return ResidualAdaptive(self) if rows > size else Collocation(self.blocks)
+        return Collocation(self.blocks, refresh_every=REFRESH_EVERY if rows > size else 1, warm_up=True)
 
     def linearise(self, params: Params, batch: Batch) -> Linearisation:
         """The weighted residuals of all blocks, stacked, and their rows."""

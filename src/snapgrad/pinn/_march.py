@@ -285,7 +285,7 @@ def _slab(problem: PINN, times: list[float], start: float, end: float, before: S
     known = problem.exact
     if known is None and problem.test is not None:
         known = _within(problem.test, times, start)
-    return PINN(network, [cut(block) for block in problem.blocks], known)
+    return PINN(network, [cut(block) for block in problem.blocks], known, measured=problem.measured)
 
 
 def _within(test: tuple[Array, Array], times: list[float], start: float) -> tuple[Array, Array] | None:
@@ -327,7 +327,12 @@ def _joined(slabs: tuple[Solution, ...], times: list[float], test: tuple[Array, 
     tests = [test] if test is not None else [slab.problem.test for slab in slabs]
     if any(part is None for part in tests):
         return marched
-    errors = [(marched(points) - values, values) for points, values in tests if points is not None]
+    measured = slabs[0].problem.measured
+
+    def seen(points: Float[Array, "N d"]) -> Array:
+        return marched(points) if measured is None else jax.vmap(lambda x: measured(marched, x))(points)
+
+    errors = [(seen(points) - values, values) for points, values in tests]
     square = [sum(jnp.sum(part**2) for part in parts) for parts in zip(*errors, strict=True)]
     return replace(marched, relative_l2=jnp.sqrt(square[0] / square[1]))
 

@@ -102,8 +102,7 @@ def partials(
     **Returns:** their values, in the same order; arrays for a vector-valued u.
 
     The pass carries Taylor polynomials along few directions, found from the list. Its cost is linear in
-    the order of pure derivatives: here 5 vectors for each weight matrix, where nested differentiation has
-    2³ + 1.
+    the order of pure derivatives: here 5 vectors for each weight matrix, where nested `jax.jvp` has 13.
 
     ```python
     def korteweg_de_vries(u, x):

@@ -34,7 +34,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,netket,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,netket,molecules,docs]'
 	@touch $(STAMP)
 
 lint: $(STAMP)

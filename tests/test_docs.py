@@ -50,6 +50,12 @@ BEFORE = {
 """What the examples of a page take for granted, after the usual imports."""
 SMALLER = {
     "jacobians.md": {"[5, 512, 512, 1]": "[5, 8, 8, 1]", "(1024, 5)": "(32, 5)", "rank=200": "rank=8"},
+    "molecules.md": {
+        '"H2", jax.random.key(0), steps=1000': "sg.molecules.VMC(lambda p, x: -p * jnp.sum(jnp.linalg.norm("
+        "x, axis=-1)), 'H', params=jnp.array(0.8), walkers=16), jax.random.key(0), steps=2",
+        "steps=200": "steps=5",
+        "walkers=256": "walkers=16",
+    },
     "netket.md": {"run(300": "run(3"},
     "pinn.md": {"tol=1e-7": "steps=5"},
     "start/hamiltonian.md": {"run(60": "run(20"},

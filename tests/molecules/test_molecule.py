@@ -1,5 +1,7 @@
 """Molecules by name, by hand and from files, and where their electrons start."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,3 +95,17 @@ def test_electrons_start_around_their_nuclei():
     near = jnp.argmin(jnp.linalg.norm(x[:, :, None] - found.nuclei[None, None], axis=-1), axis=-1)
     lithium = jnp.mean(jnp.sum(near == 0, axis=1).astype(float))
     assert 2.3 < float(lithium) < 3.5  # three of four electrons belong to lithium
+
+
+def test_hartree_fock_by_pyscf():
+    pytest.importorskip("pyscf")
+    found = molecules.hartree_fock("H2", basis="sto-3g")
+    np.testing.assert_allclose(found, -1.11671432, atol=1e-6)  # Szabo and Ostlund, at 1.4 bohr
+    lithium = molecules.hartree_fock("Li", basis="cc-pvdz")
+    assert 0 < lithium - molecules.ENERGIES["Li"][1] < 1e-3  # above the limit of a complete basis
+
+
+def test_without_pyscf_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyscf", None)
+    with pytest.raises(ImportError, match=r"snapgrad\[molecules\]"):
+        molecules.hartree_fock("H2")

@@ -1,4 +1,4 @@
-"""The command line, one file per command: reproduce, list, report, theory, diagnose, pinn, quantum."""
+"""The command line, one file for each command: the studies of the paper, advice, and models to train."""
 
 import sys
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from .. import __version__
 from ..reproduce import ResultsError, settle_environment
-from . import diagnose, pinn, quantum, report, reproduce, theory
+from . import diagnose, molecule, pinn, quantum, report, reproduce, theory
 from . import list as list_
 from ._cache import keep_compiled
 from ._shared import INTERRUPTED, USAGE, StoppedError, UserError
@@ -21,6 +21,7 @@ for name, module in (
     ("diagnose", diagnose),
     ("pinn", pinn),
     ("quantum", quantum),
+    ("molecule", molecule),
 ):
     app.command(name)(module.command)
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -46,7 +47,7 @@ def _about(
         ),
     ] = True,
 ) -> None:
-    """Sketch-and-project natural gradients: reproduce the paper, train PINNs and quantum states."""
+    """Sketch-and-project natural gradients: reproduce the paper, train PINNs, spins and molecules."""
     del version
     if compilation_cache:
         keep_compiled()

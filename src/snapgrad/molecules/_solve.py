@@ -1,6 +1,6 @@
 """`sg.molecules.solve`: the ground state of a molecule in one call."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +72,7 @@ class GroundState(Result):
         return verdict(self.problem.molecule, self.history, self.evaluation)
 
 
-def problem_for(what: Any, ansatz: Literal["ferminet", "psiformer"] = "ferminet", dtype: Any = None) -> VMC:
+def problem_for(what: Any, ansatz: str = "ferminet", dtype: Any = None) -> VMC:
     """A `VMC` problem for a molecule, with a wavefunction and walkers that suit the machine.
 
     **Arguments:**
@@ -109,7 +109,7 @@ def solve(
     what: Any,
     key: PRNGKeyArray,
     *,
-    ansatz: Literal["ferminet", "psiformer"] = "ferminet",
+    ansatz: str = "ferminet",
     **options: Any,
 ) -> GroundState:
     """The ground state of a molecule; nothing needs tuning.

@@ -83,12 +83,11 @@ def evaluate(
     if moves is not None:
         sampler = eqx.tree_at(lambda s: s.moves, sampler, jnp.asarray(positive_int("moves", moves)))
     first, before, after = jax.random.split(key, 3)
-    if state is None:
-        state = sampler.init(first)
-    state, *_ = _walk(sampler, params, before, state, max(1, steps // 5))
+    begun = sampler.init(first) if state is None else state
+    settled, *_ = _walk(sampler, params, before, begun, max(1, steps // 5))
     frozen = eqx.tree_at(lambda s: s.adapt, sampler, jnp.asarray(False))
-    state = eqx.tree_at(lambda s: s.dropped, state, jnp.zeros_like(state.dropped))
-    end, means, variances, acceptance = _walk(frozen, params, after, state, steps)
+    settled = eqx.tree_at(lambda s: s.dropped, settled, jnp.zeros_like(settled.dropped))
+    end, means, variances, acceptance = _walk(frozen, params, after, settled, steps)
     means, variances = np.asarray(means, float), np.asarray(variances, float)
     if not np.isfinite(means).all():
         raise FloatingPointError(

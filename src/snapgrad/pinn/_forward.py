@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float, Inexact
 
 from ..linalg import inverse_slogdet
-from ..structure.compat import ClosedJaxpr, JaxprEqn, Literal, bind, call_name, called
+from ..structure.compat import ClosedJaxpr, JaxprEqn, Literal, bind, call_name, called, dtype, shape
 
 # Linear in all operands together; of select_n, gather and dynamic slices the index is not differentiated.
 _LINEAR = {
@@ -334,8 +334,9 @@ def _is_slogdet(eqn: JaxprEqn) -> bool:
     """`jnp.linalg.slogdet` or `sg.linalg.slogdet` of a stack of real matrices."""
     if call_name(eqn) != "slogdet" or len(eqn.invars) != 1 or len(eqn.outvars) != 2:
         return False
-    given, outs = eqn.invars[0].aval, [out.aval for out in eqn.outvars]
-    return jnp.issubdtype(given.dtype, jnp.floating) and all(out.shape == given.shape[:-2] for out in outs)
+    given = eqn.invars[0]
+    stacked = all(shape(out) == shape(given)[:-2] for out in eqn.outvars)
+    return stacked and jnp.issubdtype(dtype(given), jnp.floating)
 
 
 def _slogdet(jet: Jet, plan: Plan) -> list[Any]:

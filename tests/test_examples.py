@@ -48,7 +48,7 @@ def public() -> Iterator[tuple[str, Any]]:
     for room, module in ROOMS.items():
         for name, value in vars(module).items():
             full, home = f"{room}.{name}", getattr(value, "__module__", "")
-            if not (inspect.isclass(value) or inspect.isfunction(value)) or not home.startswith("snapgrad"):
+            if not callable(value) or not home.startswith("snapgrad"):
                 continue
             if name.startswith("_") or NO_EXAMPLE.match(full) or id(value) in seen:
                 continue
@@ -73,3 +73,22 @@ def test_example(name, tmp_path, monkeypatch):
     names = {"sg": sg, "jax": jax, "jnp": jnp, "np": np, "eqx": eqx, "optax": optax}
     for block in blocks:
         exec(compile(block, f"example of {name}", "exec"), names)
+
+
+NEVER_CALLED = {
+    "operators.StructuredJacobian",
+    "sampling.SquaredVolume",
+}  # made by functions that are documented
+PASSED_ON = inspect.signature(
+    sg.fit
+).parameters  # options of another function, which a docstring may refer to
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if not n.startswith(("pinn.", "molecules."))])
+def test_docstring_names_every_argument(name):
+    text = inspect.cleandoc(PUBLIC[name].__doc__ or "").split("```python")[0]
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", text))))
+    arguments = set(inspect.signature(PUBLIC[name]).parameters) - named - {"key", "code", "args", "kwargs"}
+    if "options" in named:
+        arguments -= set(PASSED_ON)
+    assert not arguments or name in NEVER_CALLED, f"the docstring of {name} does not name {sorted(arguments)}"

@@ -120,6 +120,9 @@ class Linearisation(eqx.Module):
 class Pair(NamedTuple):
     """Two batches (or two linearisations) that belong to one step; `sg.TwoBatch` takes such a pair.
 
+    - `first`: what the gradient is made of.
+    - `second`: what the preconditioner is made of.
+
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
     first, second = (sg.Linearisation(jnp.ones(3), sg.DenseJacobian(rows)) for rows in (J[:3], J[3:]))

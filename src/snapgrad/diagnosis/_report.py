@@ -77,6 +77,7 @@ class Diagnosis:
     - `goal`: the tolerance, or 1.2 times the lowest error that was rehearsed where that is out of reach.
     - `sizes`: a `SampleSize` for each k.
     - `sample_size`, `name`, `setting`: the recommended k, method (`"SNG"` or `"SPRING"`) and λ, η, μ.
+    - `batches`: the sampler that `sampler()` returns.
     - `advice`, `warnings`: recommendations with reasons, and where the theory does not apply.
 
     ```python

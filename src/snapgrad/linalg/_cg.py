@@ -29,7 +29,10 @@ TOGETHER = 8
 
 
 class LowRank(eqx.Module):
-    """A low-rank approximation U diag(s) Uᵀ ≈ K, with orthonormal columns U and the largest value of s first.
+    """A low-rank approximation U diag(s) Uᵀ ≈ K.
+
+    - `vectors`: U, `[k, r]`, with orthonormal columns.
+    - `values`: s, `[r]`, the largest first.
 
     `sg.linalg.nystrom` and `sg.linalg.rp_cholesky` make one. Its use is as the `preconditioner` of
     `sg.linalg.cg_solve`.
@@ -103,9 +106,12 @@ class CG:
 
 
 class CGResult(NamedTuple):
-    """What `cg_solve` returns: the solution x, how many steps it took, and ‖b − (K + λI)x‖ / ‖b‖.
+    """What `sg.linalg.cg_solve` returns.
 
-    The residual is computed afresh at the end, so it is not the one that the recursion believes in.
+    - `solution`: x.
+    - `steps`: how many steps it took.
+    - `residual`: ‖b − (K + λI)x‖ / ‖b‖, computed afresh at the end, so that it is not the one that the
+      recursion believes in.
 
     ```python
     found = sg.linalg.cg_solve(jnp.diag(jnp.array([1.0, 2.0])), jnp.ones(2), damping=0.5)

@@ -53,12 +53,12 @@ def log_esp(q: Any, k: int, multiplicity: Any = None) -> Float[Array, ""]:
 
 
 def esp_ratios(q: Any, k: int, multiplicity: Any = None) -> Float[Array, " m"]:
-    """The ratios D_i = p_{k−1}(q without one entry q_i) / p_k(q), for every i; arguments as in `log_esp`.
+    """The ratios D_i = p_{k−1}(q without one entry q_i) / p_k(q), for every i.
 
-    Under squared volume sampling with JJᵀ + λI = U diag(q) Uᵀ, these are the eigenvalues of the expected
-    weight W̄ = U diag(D) Uᵀ, and q_i D_i those of the inclusion kernel; Σ q_i D_i = k, counting
-    multiplicity. The relative accuracy is about 1e-14 in float64. `ValueError` if fewer than k entries of `q`
-    are nonzero.
+    The arguments are those of `sg.linalg.log_esp`: `q`, `k` and `multiplicity`. Under squared volume sampling
+    with JJᵀ + λI = U diag(q) Uᵀ, these are the eigenvalues of the expected weight W̄ = U diag(D) Uᵀ, and q_i
+    D_i those of the inclusion kernel; Σ q_i D_i = k, counting multiplicity. The relative accuracy is about
+    1e-14 in float64. `ValueError` if fewer than k entries of `q` are nonzero.
 
     ```python
     q = jnp.array([1.0, 2.0, 3.0, 4.0])

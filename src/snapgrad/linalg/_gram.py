@@ -11,7 +11,9 @@ ALIGNED_ROWS, ALIGNED_COLUMNS = 64, 32
 
 
 def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
-    """The gram matrix J Jᵀ at full precision, of which only one half is computed where that is quicker.
+    """The gram matrix J Jᵀ of the rows of `J`, at full precision.
+
+    Only one half is computed where that is quicker; the other is its mirror image.
 
     ```python
     K = sg.linalg.gram(jax.random.normal(jax.random.key(0), (6, 4)))       # [6, 6], of rank 4
@@ -27,7 +29,12 @@ def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
 
 
 def rank_cutoff(size: int, dtype: jnp.dtype) -> float:
-    """The fraction of the largest eigenvalue below which others of a gram matrix of this size count as zero.
+    """The fraction of the largest eigenvalue below which other eigenvalues of a gram matrix count as zero.
+
+    **Arguments:**
+
+    - `size`: the number of rows of the matrix.
+    - `dtype`: the type of its numbers, whose rounding hides smaller eigenvalues.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
@@ -39,10 +46,10 @@ def rank_cutoff(size: int, dtype: jnp.dtype) -> float:
 
 
 def psd_eigh(K: Float[Array, "k k"]) -> tuple[Float[Array, " k"], Float[Array, "k k"], Bool[Array, " k"]]:
-    """The eigenvalues of K (clipped at zero), its eigenvectors, and which eigenvalues are not zero.
+    """The eigenvalues of `K` (clipped at zero), its eigenvectors, and which eigenvalues are not zero.
 
-    Zero are those below `rank_cutoff` times the largest one. That K is symmetric and positive semidefinite
-    is not checked.
+    Zero are those below `sg.linalg.rank_cutoff` times the largest one. That K is symmetric and positive
+    semidefinite is not checked.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))

@@ -76,8 +76,13 @@ def select_by_volume(
 ) -> Int[Array, " k"]:
     """One squared volume sample from K = JJᵀ: k rows S with P(S) ∝ det(K_SS + λI), in O(m³).
 
-    At λ = 0 with rank(K) < k it is the limit λ → 0⁺: as many rows as the rank allows by volume, the others
-    uniformly. A K that is not finite gives uniform rows.
+    **Arguments:**
+
+    - `key`: the randomness.
+    - `K`: the kernel, `[m, m]`. One that is not finite gives uniform rows.
+    - `sample_size`: k.
+    - `damping`: λ ≥ 0. At λ = 0 with rank(K) < k it is the limit λ → 0⁺: as many rows as the rank allows by
+      volume, the others uniformly.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))

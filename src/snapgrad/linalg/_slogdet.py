@@ -10,7 +10,7 @@ UNROLLED = 12
 
 @jax.jit  # by the name of this call the forward Laplacian knows it, as it knows `jnp.linalg.slogdet`
 def slogdet(A: Float[Array, "*b n n"]) -> tuple[Float[Array, "*b"], Float[Array, "*b"]]:
-    """The sign of det A and log|det A| of each matrix; 0 and −∞ where a pivot is exactly zero.
+    """The sign of det A and log|det A| of each matrix in `A`; 0 and −∞ where a pivot is exactly zero.
 
     As `jnp.linalg.slogdet`, but derivatives there are zero in place of NaN, so that one vanishing determinant
     does no harm in a sum of several.
@@ -41,7 +41,9 @@ def _slogdet_jvp(primals: tuple, tangents: tuple) -> tuple:
 def inverse_slogdet(
     A: Float[Array, "*b n n"],
 ) -> tuple[Float[Array, "*b n n"], Float[Array, "*b"], Float[Array, "*b"]]:
-    """The inverse, zero for a singular matrix, with the sign and the logarithm of the determinant.
+    """The inverse of each matrix in `A`, with the sign of its determinant and the logarithm of its size.
+
+    A singular matrix has an inverse of zeros here.
 
     ```python
     inverse, sign, log = sg.linalg.inverse_slogdet(jnp.eye(3)[None])

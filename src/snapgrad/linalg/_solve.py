@@ -25,13 +25,16 @@ def psd_solve(
 ) -> Float[Array, " k"]:
     """Returns (K + λI)⁺ b for positive semidefinite K and λ ≥ 0; at λ = 0 that is the pseudoinverse of K.
 
-    How it is solved is said by `solver`:
+    **Arguments:**
 
-    - `"auto"`: Cholesky wherever it is certain to be accurate, eigenvalues elsewhere. Certain means
+    - `K`: the matrix, `[k, k]`, symmetric and positive semidefinite, which is not checked.
+    - `b`: the right-hand side, `[k]`.
+    - `damping`: λ ≥ 0.
+    - `solver`: `"auto"`, Cholesky wherever it is certain to be accurate, eigenvalues elsewhere. Certain means
       that λ alone bounds the condition number or, failing that, that the inverse of the matrix scaled
-      to unit diagonal does; so rows of very different size do not count as dependent.
-    - `"cholesky"`: never checks; not finite for a singular system.
-    - `"eigh"`: always eigenvalues, as in `factorise`.
+      to unit diagonal does; so rows of very different size do not count as dependent. `"cholesky"` never
+      checks, and is not finite for a singular system; `"eigh"` always takes eigenvalues, as
+      `sg.linalg.factorise` does.
 
     Under `vmap` the costly branches run only if some member of the batch needs them.
 
@@ -73,6 +76,12 @@ def pinv_solve(
     J: Float[Array, "k n"], b: Float[Array, " k"], damping: Float[Array, ""] | float
 ) -> Float[Array, " n"]:
     """Returns J^{+(λ)} b = Jᵀ(JJᵀ + λI)⁺b without squaring the condition number of J.
+
+    **Arguments:**
+
+    - `J`: the matrix, `[k, n]`, of any rank.
+    - `b`: the right-hand side, `[k]`.
+    - `damping`: λ ≥ 0.
 
     It is the first block of the minimum-norm solution of [J √λI] z = b, by QR of [Jᵀ; √λI]; where R
     is singular to rounding (which takes λ ≈ 0), by the SVD of J with a relative cut-off.

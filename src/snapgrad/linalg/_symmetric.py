@@ -34,7 +34,7 @@ FLOAT16_EXPONENT = 15
 
 
 def on_gpu() -> bool:
-    """Whether programs are compiled for a GPU.
+    """Whether JAX compiles its programs for a GPU.
 
     ```python
     sg.linalg.on_gpu()                                                     # False on a machine without one
@@ -44,7 +44,9 @@ def on_gpu() -> bool:
 
 
 def splits(dtype: DTypeLike) -> bool:
-    """Whether this machine multiplies parts of numbers of this type faster than the numbers themselves.
+    """Whether this machine multiplies parts of numbers of type `dtype` faster than the numbers themselves.
+
+    Tensor cores of NVIDIA cards do so with the float16 parts of float32 numbers.
 
     ```python
     sg.linalg.splits("float32")                                            # True on a GPU
@@ -58,6 +60,12 @@ def product(
 ) -> Inexact[Array, "*z m n"]:
     """A Bᴴ at full precision: on GPUs JAX's default would be TF32, good to three digits.
 
+    **Arguments:**
+
+    - `a`, `b`: A `[m, d]` and B `[n, d]`, with the same batch axes before these.
+    - `split`: multiply float16 parts where `sg.linalg.splits` says so, three products for one, at a third of
+      the time and a few digits less.
+
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
     sg.linalg.product(J, J[:2])                                            # [6, 2]
@@ -69,7 +77,7 @@ def product(
 
 
 def mirror(K: Float[Array, "*z k k"]) -> Float[Array, "*z k k"]:
-    """The symmetric matrix whose half on and below the diagonal is given.
+    """The symmetric matrix of which `K` has the half on and below the diagonal; the rest of it is ignored.
 
     ```python
     sg.linalg.mirror(jnp.array([[1.0, 0.0], [2.0, 3.0]]))                  # [[1, 2], [2, 3]]
@@ -79,7 +87,11 @@ def mirror(K: Float[Array, "*z k k"]) -> Float[Array, "*z k k"]:
 
 
 class SymmetricSum(eqx.Module):
-    """Σ R Rᵀ, to which rows R are added a few columns at a time; made by `symmetric_sum`.
+    """Σ R Rᵀ, to which rows R are added a few columns at a time; `sg.linalg.symmetric_sum` begins one.
+
+    - `strips`: what was added up so far, on and below the diagonal: the rows of each block.
+    - `edges`: where blocks begin and end.
+    - `split`: whether float16 parts are multiplied.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
@@ -127,7 +139,14 @@ class SymmetricSum(eqx.Module):
 
 
 def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: int = 1) -> SymmetricSum:
-    """A sum of nothing yet, with this many rows, of which each block takes a `multiple`.
+    """A `sg.linalg.SymmetricSum` to which nothing was added yet.
+
+    **Arguments:**
+
+    - `size`: the number of rows of R.
+    - `dtype`: the type of the numbers that are added up.
+    - `split`: multiply float16 parts where that is faster, see `sg.linalg.product`.
+    - `multiple`: rows that belong together, such as the outputs of one point; a block ends between them.
 
     ```python
     total = sg.linalg.symmetric_sum(6, jnp.float32)
@@ -142,7 +161,7 @@ def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: in
 
 
 def symmetric_share(size: int) -> float:
-    """How much of a symmetric product with this many rows is computed, against the whole.
+    """The part of a symmetric product with `size` rows that is computed; the rest is its mirror image.
 
     ```python
     sg.linalg.symmetric_share(1024)                                        # a little over one half
@@ -156,7 +175,7 @@ def _blocks(size: int, wanted: int) -> int:
 
 
 def syrk_pays(rows: int, columns: int) -> bool:
-    """Whether `gram_onto` is quicker than the plain product.
+    """Whether `sg.linalg.gram_onto` is quicker than the plain product for so many `rows` and `columns`.
 
     ```python
     sg.linalg.syrk_pays(2048, 20000)                                       # True on a GPU
@@ -167,7 +186,7 @@ def syrk_pays(rows: int, columns: int) -> bool:
 
 @jax.custom_jvp
 def gram_onto(rows: Float[Array, "k w"], K: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """K + R Rᵀ on and below the diagonal; what lies above it means nothing.
+    """`K` + R Rᵀ for R = `rows`, on and below the diagonal; what lies above it means nothing.
 
     ```python
     rows = jax.random.normal(jax.random.key(0), (6, 4))

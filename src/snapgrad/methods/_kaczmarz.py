@@ -22,7 +22,7 @@ _STEPS, _TOL, _LEAST_SQUARES, _NON_FINITE = map(
 
 
 class Iterate(NamedTuple):
-    """The position θ and the momentum φ of an accelerated iteration.
+    """Where an accelerated iteration is: the position `theta`, θ, and the momentum `increment`, φ.
 
     ```python
     start = sg.methods.Iterate(theta=jnp.zeros(3), increment=jnp.zeros(3))
@@ -42,7 +42,13 @@ def kaczmarz_step(
 ) -> Float[Array, " n"]:
     """One step of (regularised) block Kaczmarz, θ ← θ + (ΩA)^{+(λ)}(Ωb − ΩAθ).
 
-    `A` and `b` are the sketched system ΩA and Ωb, such as some rows of a larger one. It returns the next θ.
+    **Arguments:**
+
+    - `theta`: θ.
+    - `A`, `b`: the sketched system ΩA and Ωb, such as some rows of a larger one.
+    - `damping`: λ ≥ 0; at 0 the step ends where the sketched system holds.
+
+    **Returns:** the next θ.
 
     ```python
     theta = sg.methods.kaczmarz_step(jnp.zeros(3), jnp.eye(2, 3), jnp.ones(2))       # [1, 1, 0]
@@ -62,8 +68,15 @@ def accelerated_step(
 ) -> Iterate:
     """One accelerated step, φ ← μφ + (ΩA)^{+(λ)}(Ωb − ΩA(θ + μφ)), θ ← θ + ηφ.
 
-    This is the form of Theorem 6.1, which SPRING shares. `A` and `b` are the sketched system ΩA and Ωb; it
-    returns the next θ and φ.
+    This is the form of Theorem 6.1, which SPRING shares.
+
+    **Arguments:**
+
+    - `state`: θ and φ, as a `sg.methods.Iterate`.
+    - `A`, `b`: the sketched system ΩA and Ωb, such as some rows of a larger one.
+    - `damping`, `momentum`, `step_size`: λ, μ and η.
+
+    **Returns:** the next θ and φ.
 
     ```python
     state = sg.methods.Iterate(jnp.zeros(3), jnp.zeros(3))
@@ -86,7 +99,8 @@ def nesterov_step(
 ) -> Iterate:
     """One accelerated step as the literature has it: w = (ΩA)^{+(λ)}(ΩAθ̃ − Ωb), φ̃ ← μ(φ̃ − w), θ̃ ← θ̃ − w + η̃φ̃.
 
-    Started from φ = 0 it is `accelerated_step` with η = 1 + μ(η̃ − 1), through φ̃ = μφ, θ̃ = θ + μφ.
+    Started from φ = 0 it is `sg.methods.accelerated_step` with η = 1 + μ(η̃ − 1), through φ̃ = μφ, θ̃ = θ + μφ.
+    Its arguments are the same, `state`, `A`, `b`, `damping`, `momentum` and `step_size`; the last is η̃ here.
 
     ```python
     state = sg.methods.Iterate(jnp.zeros(3), jnp.zeros(3))

@@ -17,7 +17,14 @@ from ._selection import Selection
 
 
 class DenseJacobian(AbstractFactored):
-    """Stored rows: a matrix `[k, n]` for a flat parameter vector, `[k, *leaf.shape]` per leaf of a tree.
+    """A Jacobian that is stored as it is, such as a matrix that you have.
+
+    **Arguments:**
+
+    - `rows`: a matrix `[k, n]` if the parameters are one vector; for a tree of parameters a tree of the same
+      structure, with an array `[k, *leaf.shape]` for each leaf.
+
+    `TypeError` for numbers that are not real floating-point ones, `ValueError` where leaves differ in k.
 
     ```python
     jac = sg.DenseJacobian(jnp.eye(3))                                  # parameters: a vector of three

@@ -13,8 +13,9 @@ from .._contracts import AbstractJacobian, Params
 class RealPairs(AbstractJacobian):
     """The same rows, with each complex leaf of the parameters given as a pair (Re, Im) of real ones.
 
-    Trees without complex leaves stay as they are. Raveled, these pairs are in the order of the columns of
-    `dense()`, so that a solve in parameter space is one with a real matrix.
+    It is made of another Jacobian, `inner`. Trees without complex leaves stay as they are. Raveled, these
+    pairs are in the order of the columns of `dense()`, so that a solve in parameter space is one with a real
+    matrix.
 
     ```python
     log_psi = lambda p, x: jnp.sum(jnp.log(jnp.cosh(x @ p)))
@@ -61,7 +62,7 @@ jax.tree_util.register_pytree_node(
 
 
 def to_pairs(params: Params) -> Params:
-    """The same tree with each complex leaf as a `RealPair` of its real and imaginary parts.
+    """The tree `params` with each complex leaf as a `RealPair` of its real and imaginary parts.
 
     ```python
     sg.operators.to_pairs({"a": jnp.array(1.0), "z": jnp.array(2 + 3j)})      # "z": (2.0, 3.0)
@@ -71,7 +72,7 @@ def to_pairs(params: Params) -> Params:
 
 
 def from_pairs(pairs: Params) -> Params:
-    """The inverse of `to_pairs`: the same tree with each `RealPair` as one complex leaf.
+    """The inverse of `to_pairs`: the tree `pairs` with each `RealPair` as one complex leaf.
 
     ```python
     sg.operators.from_pairs(sg.operators.to_pairs(jnp.array(2 + 3j)))          # 2 + 3j again

@@ -24,10 +24,13 @@ class Realified(eqx.Module):
 def realify(value: Any, *, holomorphic: bool = False) -> Any:
     """Two real rows for each complex one, (Re, Im) next to each other.
 
-    A function `fn(params, x)` becomes one with an extra last axis of size two, so that `sg.jacobian` gives
-    2k real rows; an array of k complex numbers (local energies, a residual) becomes the 2k real ones that
-    belong to these rows. With `holomorphic=True` the caller states that `fn` is holomorphic in its
-    parameters: if all of them are complex, one backward pass then serves both rows.
+    **Arguments:**
+
+    - `value`: a function `fn(params, x)`, which becomes one with an extra last axis of size two, so that
+      `sg.jacobian` gives 2k real rows; or an array of k complex numbers (local energies, a residual), which
+      becomes the 2k real ones that belong to these rows.
+    - `holomorphic`: states that the function is holomorphic in its parameters. If all of them are complex,
+      one backward pass then serves both rows.
 
     ```python
     log_psi = lambda p, x: jnp.sum(jnp.log(jnp.cosh(x @ p)))

@@ -146,7 +146,9 @@ def _cross_factors(a: AbstractFactored, b: AbstractFactored) -> Float[Array, "k 
 
 
 class ScaledJacobian(AbstractRows):
-    """diag(w) J, for rows that cannot take up the weights themselves; made by `jac.scale(w)`.
+    """diag(w) J: each row of `inner` times its weight, of which `weights` has one for each row.
+
+    `jac.scale(weights)` makes one where rows cannot take up the weights themselves.
 
     ```python
     centred = sg.DenseJacobian(jnp.eye(3)).centre()
@@ -194,7 +196,9 @@ class ScaledJacobian(AbstractRows):
 
 
 class CentredJacobian(AbstractRows):
-    """J − 1 (wᵀ J) with weights that sum to one, for each output of a point on its own; see `jac.centre(w)`.
+    """J − 1 (wᵀ J): the rows of `inner` less their mean, with `weights` of the points that sum to one.
+
+    `jac.centre(weights)` makes one. Where a point has several outputs, each has a mean of its own.
 
     The mean is often far larger than what is left of a row once it is taken away, and in float32 would
     cancel in the kernel. So the kernel is that of rows moved by a common row, near the mean, which costs
@@ -257,7 +261,9 @@ class CentredJacobian(AbstractRows):
 
 
 class RestrictedJacobian(AbstractRows):
-    """Some columns of any Jacobian, which is formed for `gram`; made by `jac.restrict(keep)`.
+    """Some columns of a Jacobian `inner`: those of the parameters in `selection`; others are held fixed.
+
+    `jac.restrict(keep)` makes one where a Jacobian cannot leave columns out by itself. `gram` forms J.
 
     ```python
     stored = sg.DenseJacobian({"body": jnp.ones((3, 4)), "head": jnp.ones((3, 2))})

@@ -20,7 +20,7 @@ from ._selection import Selection
 
 
 class ShardedJacobian(AbstractRows):
-    """A Jacobian whose points are shared out over the devices of a mesh; made by `jac.shard(mesh)`.
+    """A Jacobian `inner` whose points are shared out over the devices of a `mesh`; made by `jac.shard(mesh)`.
 
     Each device keeps the factors of its own points. For the kernel they pass round the ring, half of the way:
     the other half of the blocks are transposes, sent back. `gram` and `mv` come out sharded by rows,

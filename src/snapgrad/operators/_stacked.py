@@ -14,7 +14,7 @@ from ._selection import Selection
 
 
 class StackedJacobian(AbstractRows):
-    """Blocks of rows on the same parameters, one below the other; made by `sg.stack`.
+    """Blocks of rows on the same parameters, one below the other; `sg.stack(blocks)` makes one.
 
     ```python
     interior, boundary = sg.DenseJacobian(jnp.ones((3, 5))), sg.DenseJacobian(jnp.ones((2, 5)))
@@ -84,6 +84,12 @@ def _stacked_gram(blocks: tuple[AbstractRows, ...]) -> Float[Array, "k k"]:
 
 def stack(blocks: Any) -> StackedJacobian:
     """Rows of several Jacobians on the same parameters, for example a PINN's interior and boundary.
+
+    **Arguments:**
+
+    - `blocks`: the Jacobians, one below the other. `ValueError` if they differ in their number of parameters.
+
+    The kernel of the whole holds the kernels between any two of the blocks as well.
 
     ```python
     model = lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"]

@@ -23,7 +23,9 @@ from ._sharded import ShardedJacobian, shard
 
 
 class StructuredJacobian(AbstractFactored):
-    """The rows ∂f(θ, x_i)/∂θ of a function on a batch; made by `sg.jacobian`, which documents it.
+    """The rows ∂f(θ, x_i)/∂θ of a function on a batch, with the structure that was found in them.
+
+    `sg.jacobian` makes one and says what its options mean; there is no need to call this class.
 
     ```python
     model = lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"]

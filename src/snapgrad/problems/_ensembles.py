@@ -60,6 +60,8 @@ def gaussian_matrix(
 ) -> Float[Array, "m n"]:
     """A matrix of standard normal entries, the first row times `inflation`, scaled to ‖J‖₂ = 1.
 
+    It has `num_rows` rows and `num_columns` columns; `key` is its randomness.
+
     ```python
     J = sg.problems.gaussian_matrix(jax.random.key(0), 6, 4)   # [6, 4]
     ```
@@ -69,7 +71,7 @@ def gaussian_matrix(
 
 
 def wishart_hessian(key: PRNGKeyArray, size: int) -> Float[Array, "m m"]:
-    """The matrix LLᵀ/‖LLᵀ‖₂ with a square L of standard normal entries.
+    """A random Hessian: LLᵀ/‖LLᵀ‖₂ with a square L of `size` × `size` standard normal entries.
 
     ```python
     H = sg.problems.wishart_hessian(jax.random.key(0), 6)      # [6, 6]
@@ -81,7 +83,9 @@ def wishart_hessian(key: PRNGKeyArray, size: int) -> Float[Array, "m m"]:
 
 
 def linear_hessian(key: PRNGKeyArray, size: int, condition: float = 100.0) -> Float[Array, "m m"]:
-    """The matrix Q D Qᵀ with a random orthogonal Q and D_ii = 1/(1 + (i−1)(κ−1)/(m−1)), from 1 down to 1/κ.
+    """A random Hessian with a given condition number: Q D Qᵀ with a random orthogonal Q.
+
+    The diagonal D falls from 1 to 1/κ like 1/(1 + (i−1)(κ−1)/(m−1)); m is `size` and κ is `condition`.
 
     ```python
     H = sg.problems.linear_hessian(jax.random.key(0), 6, condition=10.0)       # [6, 6]

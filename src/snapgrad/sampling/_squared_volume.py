@@ -27,11 +27,11 @@ _LANES = 256  # samples drawn side by side: enough to fill a vector unit, few en
 
 
 class SquaredVolume(AbstractSampler):
-    """Exact squared volume sampling of k rows of a fixed matrix J, λ ≥ 0; build it with `from_matrix`.
+    """Exact squared volume sampling of k rows of a fixed matrix J: P(S) ∝ det(J_S J_Sᵀ + λI).
 
-    Preparing takes a singular value decomposition; a sample then costs O(k³ log k + k log k log m), with no
-    term that grows like m. At λ = 0 this is volume sampling (a k-DPP with kernel JJᵀ), which needs
-    k ≤ rank(J).
+    Build it with `SquaredVolume.from_matrix(J, sample_size, damping)`; what it holds are tables. Preparing
+    takes a singular value decomposition; a sample then costs O(k³ log k + k log k log m), with no term that
+    grows like m. At λ = 0 this is volume sampling (a k-DPP with kernel JJᵀ), which needs k ≤ rank(J).
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
@@ -157,8 +157,14 @@ class AdaptiveSquaredVolume(AbstractSampler):
     A step linearises all m rows and decomposes them: O(m²n + m³) if n > m, from the gram matrix, and O(mn²)
     otherwise, from J. That is the price of exactness; `SwapChain` and `Pool` look at fewer rows.
 
-    At λ = 0 with fewer than k independent rows it draws from the limit λ → 0⁺: as many rows as the rank
-    allows by volume, the others uniformly. A Jacobian that is not finite gives uniform rows.
+    **Arguments:**
+
+    - `num_rows`: m.
+    - `sample_size`: k, at most m.
+    - `damping`: λ ≥ 0. At λ = 0 with fewer than k independent rows it draws from the limit λ → 0⁺: as many
+      rows as the rank allows by volume, the others uniformly.
+
+    A Jacobian that is not finite gives uniform rows.
 
     ```python
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)

@@ -64,6 +64,10 @@ class Uniform(AbstractSampler):
 class AllRows(AbstractSampler):
     """Every row, every step: `sg.SNG` on it is deterministic natural gradient descent.
 
+    **Arguments:**
+
+    - `num_rows`: m, how many there are.
+
     ```python
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
     sampler = sg.sampling.AllRows(problem.num_rows)

@@ -47,7 +47,14 @@ class Bounds(NamedTuple):
 
 
 def bounds(J: Any, *, sample_size: int, damping: float = 0.0) -> Bounds:
-    """All bounds that hold for this matrix, sample size and damping, from its singular values and row norms.
+    """All bounds that hold for a matrix, from its singular values and row norms alone.
+
+    **Arguments:**
+
+    - `J`: the matrix, `[m, n]`.
+    - `sample_size`, `damping`: k and λ.
+
+    **Returns:** a `sg.theory.Bounds`.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (20, 4))

@@ -38,7 +38,9 @@ Kind: TypeAlias = Literal["alpha", "beta", "gamma"]
 
 
 class Interval(NamedTuple):
-    """A number known up to sampling error: `low` ≤ truth ≤ `high`; all three are equal where it is exact.
+    """A number known up to sampling error: `low` ≤ truth ≤ `high`, with an `estimate` between the two.
+
+    All three are equal where the number is exact.
 
     How often that holds was measured against enumeration, on 12 × 5 matrices with one heavy row and columns
     that decay like i⁰, i⁻¹ and i⁻², for λ = 0 and 0.05. Under squared volume sampling with k = 2, 3 and 4 it
@@ -100,8 +102,15 @@ def alpha(
 ) -> float | Interval:
     """α = λ⁺_min(P̄), the sketch-and-project rate E‖θ_t − θ*‖² ≤ (1 − α)ᵗ ‖θ₀ − θ*‖².
 
-    Under squared volume sampling exact, from the singular values alone: min_i σ_i² D_i. Under uniform
-    sampling an `Interval`; the arguments after `sampling` then matter, as in `gamma`.
+    Under squared volume sampling it is exact, from the singular values alone: min_i σ_i² D_i. Under uniform
+    sampling it is an `Interval`.
+
+    **Arguments:**
+
+    - `J`: the matrix, `[m, n]`.
+    - `sample_size`, `damping`: k and λ.
+    - `sampling`: `"svs"` or `"uniform"`.
+    - `key`, `num_samples`, `rtol`, `progress`: for uniform sampling, as in `sg.theory.gamma`.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (20, 4))
@@ -164,7 +173,8 @@ def beta(
 ) -> Interval:
     """β = ‖P̄^{-1/2} E[P P̄⁺ P] P̄^{-1/2}‖, the second moment that sets the accelerated rate √(α/β).
 
-    An interval, with the arguments of `gamma`.
+    It is an `Interval`. The arguments are those of `sg.theory.gamma`: `J`, `sample_size`, `damping`, `key`,
+    `sampling`, `num_samples`, `rtol` and `progress`.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (20, 4))

@@ -17,7 +17,10 @@ from ._spectrum import Sampling, Spectrum, as_jax, check_sample, spectrum
 
 
 class MatrixEstimate(NamedTuple):
-    """A matrix of expectations and the standard error of each entry, which is zero where it is exact.
+    """A matrix of expectations, known up to sampling error.
+
+    - `mean`: the matrix.
+    - `standard_error`: that of each entry, zero where the matrix is exact.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (20, 4))
@@ -54,9 +57,16 @@ def expected_projector(
 ) -> Float[Array, "n n"] | MatrixEstimate:
     """P̄ = E[J_S^{+(λ)} J_S], which is V Σ D Σ Vᵀ under squared volume sampling (Lemma F.3).
 
-    Built from D, which is right at λ = 0 too, when some sets of k rows are dependent and W̄ is not
-    U D Uᵀ (see `expected_weight`). Under uniform sampling a `MatrixEstimate` from `num_samples` draws,
-    exact where there are few enough sets to enumerate.
+    **Arguments:**
+
+    - `J`: the matrix, `[m, n]`.
+    - `sample_size`, `damping`: k and λ.
+    - `sampling`: `"svs"`, for which the result is an exact matrix, or `"uniform"`, for which it is a
+      `MatrixEstimate`, exact where there are few enough sets to enumerate.
+    - `key`, `num_samples`: of the draws under uniform sampling.
+
+    It is built from D, which is right at λ = 0 too, when some sets of k rows are dependent and W̄ is not
+    U D Uᵀ (see `sg.theory.expected_weight`).
 
     ```python
     J = jax.random.normal(jax.random.key(0), (20, 4))
@@ -95,8 +105,8 @@ def preconditioner(
 ) -> Float[Array, "n n"] | MatrixEstimate:
     """W̃ = (JᵀJ)^{-1/2} P̄ (JᵀJ)^{-1/2}, which is V D Vᵀ under squared volume sampling (Corollary C.2).
 
-    There the expected direction is E[J_S^{+(λ)} r_S] = W̃ Jᵀ r (Lemma 4.1). Arguments as in
-    `expected_projector`.
+    There the expected direction is E[J_S^{+(λ)} r_S] = W̃ Jᵀ r (Lemma 4.1). The arguments are those of
+    `sg.theory.expected_projector`: `J`, `sample_size`, `damping`, `sampling`, `key` and `num_samples`.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (20, 4))
@@ -136,10 +146,11 @@ def expected_weight(
 ) -> Float[Array, "m m"] | MatrixEstimate:
     """W̄ = E[I_Sᵀ (J_S J_Sᵀ + λI)⁺ I_S], which is U D Uᵀ under squared volume sampling (Lemma C.1).
 
-    At λ = 0 the lemma needs every set of k rows to be independent. Where some are dependent (a zero row,
-    two equal rows) U D Uᵀ still counts them through their adjugates, although they are never drawn, and
-    so exceeds the expectation; Jᵀ U D Uᵀ is right nevertheless, and with it P̄, W̃ and Lemma 4.1.
-    Arguments as in `expected_projector`.
+    At λ = 0 the lemma needs every set of k rows to be independent. Where some are dependent (a zero row, two
+    equal rows) U D Uᵀ still counts them through their adjugates, although they are never drawn, and so
+    exceeds the expectation; Jᵀ U D Uᵀ is right nevertheless, and with it P̄, W̃ and Lemma 4.1. The arguments
+    are those of `sg.theory.expected_projector`: `J`, `sample_size`, `damping`, `sampling`, `key` and
+    `num_samples`.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (20, 4))

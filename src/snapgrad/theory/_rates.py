@@ -114,8 +114,9 @@ def step_size(
 ) -> float:
     """The largest step size η a result allows: 1/(γ‖H‖) for `"sng"`, half that for `"inconsistent"`.
 
-    For SPRING on least squares (ρ + 1/β)/(1 + ρ) with ρ = √(α/β); for `"spring-conjecture"` that over
-    γ‖H‖, which is a guess. Arguments as in `predicted_rate`.
+    For SPRING on least squares it is (ρ + 1/β)/(1 + ρ) with ρ = √(α/β); for `"spring-conjecture"` that over
+    γ‖H‖, which is a guess. The arguments are those of `sg.theory.predicted_rate`: the `statement`, those of
+    `alpha`, `beta` and `gamma` that it needs, and the `curvature`.
 
     ```python
     sg.theory.step_size("sng", gamma=2.0, curvature=(0.01, 1.0))         # 0.5
@@ -127,6 +128,8 @@ def step_size(
 
 def momentum(*, alpha: float | Interval, beta: float | Interval) -> float:
     """SPRING's μ = (1 − ρ)/(1 + ρ) with ρ = √(α/β), the accelerated sketch-and-project rate.
+
+    Of an `Interval` for `alpha` or `beta` the end is taken that makes the rate safe.
 
     ```python
     sg.theory.momentum(alpha=0.04, beta=4.0)               # ρ = 0.1, μ = 0.818

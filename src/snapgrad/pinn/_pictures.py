@@ -5,7 +5,9 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from .. import report
 from ._domains import Points, SpaceTime
@@ -31,7 +33,7 @@ def pictures(problem: PINN, solution: Callable) -> list[report.Draw]:
     middle = (low + high)[len(axes) :] / 2
     where = np.concatenate([grid, np.tile(middle, (len(grid), 1))], axis=1)
     hidden = ~_inside(domain, where)
-    found = np.asarray(eqx.filter_jit(lambda: solution(where))(), float)
+    found = np.asarray(_values(solution, jnp.asarray(where)), float)
     names = _names(domain)
     parts = {"u": found} if found.ndim == 1 else {f"u[{i}]": part for i, part in enumerate(found.T)}
     if problem.exact is not None and problem.measured is None:
@@ -43,6 +45,11 @@ def pictures(problem: PINN, solution: Callable) -> list[report.Draw]:
             else {f"error of u[{i}]": part for i, part in enumerate(errors.T)}
         )
     return [_panel(axes, np.where(hidden, np.nan, part), name, names) for name, part in parts.items()]
+
+
+@eqx.filter_jit  # of all its arguments: weights that are constants of a program are folded while it compiles
+def _values(solution: Callable, where: Float[Array, "N d"]) -> Array:
+    return solution(where)
 
 
 def _panel(axes: list[np.ndarray], values: np.ndarray, title: str, names: list[str]) -> report.Draw:

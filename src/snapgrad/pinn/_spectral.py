@@ -112,7 +112,8 @@ def allen_cahn(modes: int, steps: int) -> np.ndarray:
     def nonlinear(a: np.ndarray) -> np.ndarray:
         padded = np.append(a, np.zeros(modes))
         padded[1:] /= 2
-        cube = dct(dct(padded, type=3) ** 3, type=2)[:modes] / (2 * modes)
+        values = np.asarray(dct(padded, type=3))
+        cube = np.asarray(dct(values**3, type=2))[:modes] / (2 * modes)
         cube[0] /= 2
         return -5 * cube
 

@@ -2,7 +2,7 @@
 
 Burgers' equation is solved by the formula of Cole and Hopf. The others are stored as `_spectral` computed
 them: KdV to 1e-12, Allen–Cahn to 1e-11, Kuramoto–Sivashinsky to 1e-10 up to t = 0.7 and 1e-9 at t = 1 (it is
-chaotic), Gray–Scott to 5e-6; and the cavity as `_cavity` did: 1e-6 for the smooth lid, 1e-3 to 5e-3 for the
+chaotic), Gray–Scott to 1e-5; and the cavity as `_cavity` did: 1e-6 for the smooth lid, 1e-3 to 5e-3 for the
 sharp one. The tests refine them.
 """
 

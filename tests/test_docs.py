@@ -58,8 +58,12 @@ SMALLER = {
     },
     "netket.md": {"run(300": "run(3"},
     "pinn.md": {"tol=1e-7": "steps=5"},
-    "start/hamiltonian.md": {"run(60": "run(20"},
-    "start/molecule.md": {'"H2", jax.random.key(0), seconds=60': "problem, jax.random.key(0), steps=2"},
+    "start/hamiltonian.md": {"run(60": "run(5"},
+    "start/molecule.md": {
+        '"H2", jax.random.key(0), seconds=60': "problem, jax.random.key(0), steps=2",
+        "walkers=256": "walkers=16",
+        "steps=40": "steps=2",
+    },
     "theory.md": {"100), 1000)": "20), 60)", "sample_size=10": "sample_size=2"},
 }
 """Sizes at which a test need not run."""

@@ -29,7 +29,7 @@ problem = sg.LeastSquares(lambda p, row: model(p, row[0]) - row[1], (points, tar
 # %% The report
 # The spectrum of the kernel, whether the model is linear enough, and the recommended settings with their
 # reasons.
-report = sg.diagnose(problem, jax.random.key(2), sample_sizes=[5, 10, 20], seconds=8)
+report = sg.diagnose(problem, jax.random.key(2), sample_sizes=[5, 20], seconds=4)
 print(report)
 
 # %% Its picture

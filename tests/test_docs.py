@@ -187,4 +187,7 @@ def test_the_site_builds_without_warnings(tmp_path):
     reference = "".join(html for name, html in pages.items() if name.parts[0] == "reference")
     missing = [name for name in PUBLIC if f'id="snapgrad.{name.removeprefix("sg.")}"' not in reference]
     assert not missing, f"not in docs/reference/: {', '.join(missing)}"
+    plain = re.sub(r"<[^>]+>", "", reference)
+    assert "Uniform(num_rows: int, sample_size: int, replace: bool = False)" in plain  # fields are arguments
+    assert "‖θ₀ − θ*‖²" in plain  # and stars are no emphasis
     assert 'href="../reference/methods.html#snapgrad.Auto"' in pages[Path("start/model.html")]

@@ -1,15 +1,16 @@
-"""Signatures of classes whose arguments are their fields: equinox modules and named tuples."""
+"""How the reference reads docstrings and classes: formulas stay as they are, fields are arguments."""
 
+import re
 from typing import Any
 
 import griffe
 
 
 class FieldsAsArguments(griffe.Extension):
-    """Gives a class without an `__init__` the one that its annotated fields make."""
+    """Gives equinox modules and named tuples without an `__init__` the one that their fields make."""
 
-    def on_class_instance(self, *, cls: griffe.Class, **kwargs: Any) -> None:
-        """Called by griffe for each class that it reads."""
+    def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
+        """Called by griffe for each class that it has read."""
         del kwargs
         bases = {str(base).rpartition(".")[2] for base in cls.bases}
         if "__init__" in cls.members or not (bases & {"Module", "NamedTuple"} or _abstract(bases)):
@@ -31,6 +32,18 @@ class FieldsAsArguments(griffe.Extension):
                 )
             )
         cls.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(*parameters)))
+
+
+class Formulas(griffe.Extension):
+    """Keeps the star of θ* from being read as emphasis."""
+
+    def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Called by griffe for each object that it reads."""
+        del kwargs
+        if obj.docstring is not None:
+            parts = re.split(r"(```.*?```|`[^`]*`)", obj.docstring.value, flags=re.DOTALL)
+            parts[::2] = [re.sub(r"(?<![\w*])(θ|[a-z])\*(?!\*)", r"\1\\*", part) for part in parts[::2]]
+            obj.docstring.value = "".join(parts)
 
 
 def _abstract(bases: set[str]) -> bool:

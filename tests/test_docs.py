@@ -92,6 +92,13 @@ def test_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch):
             exec(compile(block, f"docs/{page}", "exec"), names)
 
 
+@pytest.mark.parametrize("user", ["model", "pde", "hamiltonian", "molecule", "matrix"])
+def test_the_first_page_leads_each_user_to_twenty_lines(user):
+    assert f"](start/{user}.md)" in (DOCS / "index.md").read_text()
+    first = blocks((DOCS / "start" / f"{user}.md").read_text())[0]
+    assert len(first.splitlines()) <= 20
+
+
 # ------------------------------------------------------------------------------------------ links
 
 

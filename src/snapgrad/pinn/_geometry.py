@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from ._drawing import AbstractDomain, surveyed
@@ -141,7 +142,7 @@ class Combination(AbstractShape):
     def _bounded(self) -> bool:
         # Whether bounds are finite is known when the shape is made; inside a trace it has been made already.
         ends = (self.low, self.high)
-        return any(isinstance(end, jax.core.Tracer) for end in ends) or bool(np.all(np.isfinite(ends)))
+        return any(isinstance(end, Tracer) for end in ends) or bool(np.all(np.isfinite(ends)))
 
     @property
     def dim(self) -> int:
@@ -248,7 +249,7 @@ class Boundary(AbstractBoundary):
     @property
     def area(self) -> Float[Array, ""]:
         """The area, to about three digits."""
-        return self.found * sum(piece.area for piece in self.pieces)
+        return self.found * jnp.sum(jnp.stack([piece.area for piece in self.pieces]))
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
         """A point of one of the surfaces."""

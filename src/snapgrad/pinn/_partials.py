@@ -25,7 +25,7 @@ def directions_for(dim: int, partials: tuple[Direction, ...]) -> dict[int, Wante
     for order in sorted({sum(partial) for partial in partials} - {0}, reverse=True):
         wanted = [partial for partial in partials if sum(partial) == order]
         weights = {}
-        for partial in sorted(wanted, key=np.count_nonzero, reverse=True):  # mixed ones serve pure ones
+        for partial in sorted(wanted, key=lambda p: -np.count_nonzero(p)):  # mixed ones serve pure ones
             chosen += _missing(chosen, partial)
             weights[partial] = _weights(chosen, partial)
         table = np.array([[weights[partial].get(s, 0.0) for s in chosen] for partial in wanted])

@@ -208,6 +208,9 @@ class PolygonBoundary(AbstractSurface):
 
     vertices: Float[Array, "n 2"]
 
+    def __init__(self, vertices: Float[Array, "n 2"]):
+        self.vertices = vertices
+
     @property
     def dim(self) -> int:
         """Two."""

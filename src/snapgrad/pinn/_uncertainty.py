@@ -151,7 +151,7 @@ def error_bars(
     deviations = np.concatenate([np.full(rows.size, sigma[name]) for name, (rows, _) in blocks.items()])
     root = gain @ (U[mine].T * (scales * deviations))
     if root.shape[1] > size:
-        root = np.linalg.qr(root.T, mode="r").T  # the same RRᵀ
+        root = np.asarray(np.linalg.qr(root.T, mode="r")).T  # the same RRᵀ
     unseen = np.linalg.norm(Vt[~keep], axis=0) > UNSEEN
     bars = ErrorBars(
         problem,
@@ -172,8 +172,9 @@ def _widened(problem: PINN, params: Params) -> PINN:
     more = max(1.0, ROWS_FOR_EACH_PARAMETER * size / rows)
 
     def widen(block: Block) -> Block:
-        given = isinstance(block.domain, Points)
-        return replace(block, points=block.domain.count if given else math.ceil(more * block.points))
+        domain = block.domain
+        count = domain.count if isinstance(domain, Points) else math.ceil(more * block.points)
+        return replace(block, points=count)
 
     return eqx.tree_at(lambda p: p.blocks, problem, tuple(widen(block) for block in problem.blocks))
 

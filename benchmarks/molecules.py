@@ -338,10 +338,15 @@ def _picture(trained, path):
     for i, (system, runs) in enumerate(systems.items()):
         for j, run in enumerate(runs):
             time_ = [record["seconds"] for record in run["records"]]
-            above = [max(1e3 * (record["energy"] - run["exact"]), 1e-2) for record in run["records"]]
+            above = [1e3 * (record["energy"] - run["exact"]) for record in run["records"]]
             ax.plot(time_, above, color=f"C{i % 10}", lw=1, label=system if j == 0 else None)
-    ax.axhline(1.6, color="0.5", lw=0.8, ls="--")
-    ax.set(xscale="log", yscale="log", xlabel="seconds of training", ylabel="energy above exact, mHa")
+    ax.axhline(1.6, color="0.5", lw=0.8, ls="--", label="chemical accuracy")
+    ax.axhline(0, color="0.5", lw=0.8)
+    # Linear around zero, where the averages scatter to both sides.
+    ax.set_yscale("symlog", linthresh=2, linscale=1.5)
+    ax.set_yticks([-1, 0, 1, 2, 10, 100], ["−1", "0", "1", "2", "10", "100"])
+    ax.set_ylim(bottom=-2)
+    ax.set(xscale="log", xlabel="seconds of training", ylabel="energy above exact, mHa")
     ax.legend(ncols=3, fontsize=8)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -203,21 +203,24 @@ def picture(runs: list[dict]) -> str:
 
     colours = {"auto": report.BLUE, "adam": report.GREY, "lbfgs": report.GREEN}
 
-    def draw(name: str, ax) -> None:
+    def draw(problem: str, ax) -> None:
         seen = set()
-        for one in (one for one in runs if one["problem"] == name):
-            method, curve = one["method"], thinned(one)["curve"]
-            label = None if method in seen else method
-            seen.add(method)
+        for one in (one for one in runs if one["problem"] == problem):
+            method, curve, single = one["method"], thinned(one)["curve"], one["precision"] == "float32"
+            name = f"{method}, float32" if single else method
+            label = None if name in seen else name
+            seen.add(name)
             times = [max(t, 0.1) for t in curve["seconds"]]
-            ax.plot(times, curve["relative_l2"], color=colours.get(method, report.INK), label=label)
-        if (record := pinn.ZOO[name].record) is not None:
+            look = {"color": colours.get(method, report.INK), "linestyle": ":" if single else "-"}
+            ax.plot(times, curve["relative_l2"], label=label, **look)
+        if (record := pinn.ZOO[problem].record) is not None:
             ax.axhline(record.error, color=report.ORANGE, linestyle="--", label="record")
-        ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel="relative L2 error", title=name)
+        ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel="relative L2 error", title=problem)
         ax.legend()
 
     present = list(dict.fromkeys(one["problem"] for one in runs))
-    return report.standalone(report.render([lambda ax, p=p: draw(p, ax) for p in present], "pinn-records"))
+    draws = [lambda ax, p=p: draw(p, ax) for p in present]
+    return report.standalone(report.render(draws, "pinn-records", size=(3.6, 2.9), columns=4))
 
 
 def main() -> int:

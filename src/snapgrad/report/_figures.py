@@ -40,26 +40,34 @@ _RC: dict[Any, Any] = {
 Draw = Callable[[Any], None]
 
 
-def figure(draws: Sequence[Draw], size: tuple[float, float] = (4.7, 3.5)) -> Any:
-    """A figure of matplotlib with the axes side by side."""
+def figure(draws: Sequence[Draw], size: tuple[float, float] = (4.7, 3.5), columns: int | None = None) -> Any:
+    """A figure of matplotlib with the axes side by side, in rows of `columns` where that is given."""
     import matplotlib
     from matplotlib.figure import Figure
 
+    wide = min(len(draws), columns or len(draws))
+    high = -(-len(draws) // wide)
     with matplotlib.rc_context(_RC):
-        made = Figure(figsize=(size[0] * len(draws), size[1]), layout="constrained")
-        axes = made.subplots(1, len(draws), squeeze=False)[0]
-        for ax, draw in zip(axes, draws, strict=True):
+        made = Figure(figsize=(size[0] * wide, size[1] * high), layout="constrained")
+        axes = made.subplots(high, wide, squeeze=False).ravel()
+        for ax, draw in zip(axes, draws, strict=False):
             draw(ax)
+        for ax in axes[len(draws) :]:
+            ax.remove()
     return made
 
 
-def render(draws: Sequence[Draw], name: str, size: tuple[float, float] = (4.7, 3.5)) -> str:
+def render(
+    draws: Sequence[Draw], name: str, size: tuple[float, float] = (4.7, 3.5), columns: int | None = None
+) -> str:
     """One SVG with the axes side by side; `name` keeps its identifiers apart from those of others."""
     import matplotlib
 
     with matplotlib.rc_context({**_RC, "svg.hashsalt": name}):
         out = io.StringIO()
-        figure(draws, size).savefig(out, format="svg", metadata={"Date": None, "Creator": "snapgrad"})
+        figure(draws, size, columns).savefig(
+            out, format="svg", metadata={"Date": None, "Creator": "snapgrad"}
+        )
     return out.getvalue()
 
 

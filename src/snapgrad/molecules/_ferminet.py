@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import positive_int
 from .._contracts import Params
-from ._molecule import Molecule, molecule
+from ._molecule import Molecule
+from ._molecule import molecule as as_molecule
 from ._orbitals import (
     FEATURES,
     PAIR_FEATURES,
@@ -54,14 +55,14 @@ class FermiNet(eqx.Module):
 
     def __init__(
         self,
-        molecule_: Any,
+        molecule: Any,
         width: int = 256,
         pair_width: int = 16,
         layers: int = 4,
         determinants: int = 16,
         dtype: Any = jnp.float32,
     ):
-        self.molecule = molecule(molecule_)
+        self.molecule = as_molecule(molecule)
         self.width = positive_int("width", width)
         self.pair_width = positive_int("pair_width", pair_width)
         self.layers = positive_int("layers", layers)

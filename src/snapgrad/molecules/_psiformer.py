@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import positive_int
 from .._contracts import Params
-from ._molecule import Molecule, molecule
+from ._molecule import Molecule
+from ._molecule import molecule as as_molecule
 from ._orbitals import FEATURES, cusps, determinants, init_orbitals, lengths, nuclear_features
 
 
@@ -41,14 +42,14 @@ class Psiformer(eqx.Module):
 
     def __init__(
         self,
-        molecule_: Any,
+        molecule: Any,
         width: int = 256,
         layers: int = 4,
         heads: int = 4,
         determinants: int = 16,
         dtype: Any = jnp.float32,
     ):
-        self.molecule = molecule(molecule_)
+        self.molecule = as_molecule(molecule)
         self.width = positive_int("width", width)
         self.layers = positive_int("layers", layers)
         self.heads = positive_int("heads", heads)

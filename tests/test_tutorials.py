@@ -1,5 +1,6 @@
 """The tutorials run as they are printed, and what they claim comes out."""
 
+import math
 import os
 import runpy
 import subprocess
@@ -68,6 +69,18 @@ def test_pinn_network(tmp_path, monkeypatch):
     names = run("pinn_network", tmp_path, monkeypatch)
     assert names["solution"].history["relative_l2"][-1] < 1e-4
     assert (tmp_path / "gated.png").exists()
+
+
+def test_pinn_geometry(tmp_path, monkeypatch):
+    names = run("pinn_geometry", tmp_path, monkeypatch)
+    assert abs(names["shape"].volume - (2 - math.pi / 16 - 0.16)) < 0.01
+    assert names["solution"].history["relative_l2"][-1] < 1e-4
+    assert (tmp_path / "temperature.png").exists()
+
+
+def test_pinn_time(tmp_path, monkeypatch):
+    names = run("pinn_time", tmp_path, monkeypatch)
+    assert names["marched"].relative_l2 < 0.15 < names["whole"].history["relative_l2"][-1]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("[a-z]*.py")))

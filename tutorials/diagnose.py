@@ -43,8 +43,8 @@ result = sg.run(
     method=report.method(),
     sampler=report.sampler(),
     optimizer=report.optimizer(),
-    steps=200,
-    record_every=50,
+    steps=1000,
+    record_every=250,
 )
 print("loss:", ", ".join(f"{float(loss):.1e}" for loss in result.history["loss"]))
 

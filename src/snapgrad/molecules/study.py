@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .. import molecules, report
-from ..reproduce import ResultsError, write_atomic, write_section
+from ..reproduce import claim_folder, write_atomic, write_section
 from ..training import CHECKPOINT
 
 GRID = 81
@@ -60,16 +60,7 @@ def train(
     problem = molecules.problem_for(molecule, ansatz) if problem is None else problem
     home = out / "molecule" / _folder_name(molecule)
     folder = home / f"{ansatz}-{seed}"
-    write_atomic(folder / ".writable", b"")  # fails before the work rather than after it
-    (folder / ".writable").unlink()
-    there = (folder / CHECKPOINT).exists()
-    if resume and not there:
-        raise ResultsError(f"{folder} holds no checkpoint to resume from. Run without --resume first.")
-    if there and not resume:
-        raise ResultsError(
-            f"{folder} holds a run already. Add --resume to go on from its checkpoint, choose another folder "
-            f"with --out, or delete that one."
-        )
+    claim_folder(folder, CHECKPOINT, resume)
 
     def watch(record: dict[str, float], state: Any) -> None:
         del state

@@ -61,6 +61,8 @@ def _panel(axes: list[np.ndarray], values: np.ndarray, title: str, names: list[s
             image = ax.pcolormesh(*axes, shape.T, shading="nearest", rasterized=True)
             ax.figure.colorbar(image, ax=ax)
             ax.set_ylabel(names[1])
+            if names[0] != "t":  # in space, circles are round
+                ax.set_aspect("equal")
         ax.grid(False)
         ax.set(title=title, xlabel=names[0])
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from .. import pinn, report
-from ..reproduce import ResultsError, write_atomic, write_section
+from ..reproduce import claim_folder, write_atomic, write_section
 from ..training import CHECKPOINT
 from ._pictures import pictures
 
@@ -61,15 +61,7 @@ def train(
     solver = pinn.solve if slabs == 1 else partial(pinn.march, slabs=slabs)
     chosen = pinn.setting(method, problem)._asdict() if slabs == 1 else {}
     folder = out / "pinn" / name / f"{method}-{seed}"
-    _check_folder(folder)
-    there = any(folder.rglob(CHECKPOINT))
-    if resume and not there:
-        raise ResultsError(f"{folder} holds no checkpoint to resume from. Run without --resume first.")
-    if there and not resume:
-        raise ResultsError(
-            f"{folder} holds a run already. Add --resume to go on from its checkpoint, choose another folder "
-            f"with --out, or delete that one."
-        )
+    claim_folder(folder, CHECKPOINT, resume)
 
     def watch(record: dict[str, float], state: Any) -> None:
         del state
@@ -102,12 +94,6 @@ def train(
     _describe(out / "pinn" / name, name, f"{method}-{seed}", [draw, *parts])
     reason = solution.reason if slabs == 1 else str(solution.reason[-1])
     return {**records[-1], "reason": reason, "files": [*files, curves]}
-
-
-def _check_folder(folder: Path) -> None:
-    """Fails before the work rather than after it."""
-    write_atomic(folder / ".writable", b"")
-    (folder / ".writable").unlink()
 
 
 def _describe(folder: Path, name: str, last: str, draws: list[report.Draw]) -> None:

@@ -12,6 +12,7 @@ from ._engine import plan as plan
 from ._engine import write_report as write_report
 from ._section import write_section as write_section
 from ._store import ResultsError as ResultsError
+from ._store import claim_folder as claim_folder
 from ._store import read_json as read_json
 from ._store import settings_hash as settings_hash
 from ._store import write_atomic as write_atomic

@@ -115,3 +115,20 @@ def _difference(stored: Any, wanted: Mapping[str, Any]) -> str:
         if stored.get(name) != wanted.get(name):
             return f" ({name}: {stored.get(name)!r}, now {wanted.get(name)!r})"
     return ""
+
+
+def claim_folder(folder: Path, checkpoint: str, resume: bool) -> None:
+    """Raises `ResultsError` unless a run may begin, or go on, in a folder; before the work, not after it.
+
+    Below it a file of the name `checkpoint` is the mark of a run, which is never overwritten.
+    """
+    write_atomic(folder / ".writable", b"")
+    (folder / ".writable").unlink()
+    there = any(folder.rglob(checkpoint))
+    if resume and not there:
+        raise ResultsError(f"{folder} holds no checkpoint to resume from. Run without --resume first.")
+    if there and not resume:
+        raise ResultsError(
+            f"{folder} holds a run already. Add --resume to go on from its checkpoint, choose another folder "
+            f"with --out, or delete that one."
+        )

@@ -129,7 +129,7 @@ def test_figures_in_the_table_of_results_were_measured():
     for row in rows:
         link = re.findall(r"\]\(([^)]+)\)", row)[-1]
         measured = (DOCS / "results" / link).resolve().read_text()
-        figures = re.findall(r"\*\*([\d.]+)\*\*", row)
+        figures = re.findall(r"\*\*([\d.]+(?:e-?\d+)?)\*\*", row)
         assert figures, row
         for figure in figures:
             assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]*\d)", measured), (

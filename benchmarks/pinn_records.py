@@ -146,8 +146,8 @@ def table(runs: list[dict]) -> list[str]:
     """A line for each problem, method, precision and device: error, time, the record and the ratio to it."""
     from snapgrad import pinn
 
-    head = ("problem", "method", "parameters", "seeds", "error, median (worst)", "seconds")
-    head += ("record", "by, in", "ratio")
+    head = ("problem", "method", "error", "record", "ratio", "seconds")
+    head += ("record by, in", "parameters", "seeds")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     groups: dict[tuple[str, ...], list[dict]] = {}
     for one in runs:
@@ -157,13 +157,15 @@ def table(runs: list[dict]) -> list[str]:
         record, errors = pinn.ZOO[name].record, sorted(one["relative_l2"] for one in members)
         median, used = errors[len(errors) // 2], max(one["curve"]["seconds"][-1] for one in members)
         cells = [name, method if precision == "float64" else f"{method}, {precision}"]
-        cells += [f"{members[0]['parameters']:,}", str(len(members))]
-        cells += [f"{median:.1e} ({errors[-1]:.1e})", f"{used:.0f}"]
+        cells.append(f"{median:.1e}" if len(errors) == 1 else f"{median:.1e} (worst {errors[-1]:.1e})")
+        by = ""
         if record is None:
-            cells += ["", "", ""]
+            cells += ["", ""]
         else:
             when = "" if record.seconds is None else f", {record.seconds:,.0f} s"
-            cells += [f"{record.error:.1e}", record.holder + when, f"{median / record.error:.2g}"]
+            by = record.holder + when
+            cells += [f"{record.error:.1e}", f"{median / record.error:.2g}"]
+        cells += [f"{used:.0f}", by, f"{members[0]['parameters']:,}", str(len(members))]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

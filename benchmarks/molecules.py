@@ -93,11 +93,8 @@ def make_problem(system, options):
     usual = sg.molecules.sizes(jax.default_backend())
     size = {name: getattr(options, name) or getattr(usual, name) for name in usual._fields}
     walkers, moves = size.pop("walkers"), size.pop("moves")
-    if options.ansatz == "ferminet":
-        net = sg.molecules.FermiNet(system, pair_width=max(4, size["width"] // 16), **size)
-    else:
-        net = sg.molecules.Psiformer(system, **size)
-    return sg.molecules.VMC(net, walkers=walkers, moves=moves)
+    kind = {"ferminet": sg.molecules.FermiNet, "psiformer": sg.molecules.Psiformer}[options.ansatz]
+    return sg.molecules.VMC(kind(system, **size), walkers=walkers, moves=moves)
 
 
 def about(problem):
@@ -194,9 +191,12 @@ def parts(system, options):
     problem = make_problem(system, options)
     params = problem.init(jax.random.key(0))
     sampler = problem.default_sampler(params)
-    state = sampler.init(jax.random.key(1))
+    draw = eqx.filter_jit(lambda params, state: sampler.at(params).draw(jax.random.key(2), state, None)[1])
+    state = draw(params, sampler.init(jax.random.key(1)))
     k, method = problem.walkers, sg.methods.FisherSpring()
     weights = jnp.full(k, 1 / k, jnp.float32)
+    # A step after a short one, which has the least damping, and not one of those that measure the curvature.
+    begun = eqx.tree_at(lambda s: s.step, method.init(params), jnp.array(11))
 
     def moves(params, state):
         def move(i, carry):
@@ -223,9 +223,9 @@ def parts(system, options):
         J = rows(params, state).dense()
         return jnp.matmul(J, J.T, precision="highest")
 
-    def solve(params, state):
-        K = state.positions[:, 0, :1] * state.positions[:, 0, :1].T / k + jnp.eye(k, dtype=jnp.float32)
-        return sg.linalg.psd_solve(K, K[0], 1e-3)
+    def solve(params, K):
+        least = jnp.maximum(method.damping.astype(K.dtype) * jnp.trace(K) / k, sg.linalg.least_damping(K))
+        return sg.linalg.psd_solve(K, K[0], least, "cholesky")
 
     def products(params, state):
         jac = rows(params, state)
@@ -233,8 +233,9 @@ def parts(system, options):
 
     def step(params, state):
         batch = sg.molecules.Walkers(state.positions, energies(params, state))
-        return method.propose(problem.linearise(params, batch), method.init(params))[0], moves(params, state)
+        return method.propose(problem.linearise(params, batch), begun)[0], moves(params, state)
 
+    K = eqx.filter_jit(kernel)(params, state)
     times = {}
     for name, fn in {
         "moves": moves,
@@ -247,11 +248,12 @@ def parts(system, options):
     }.items():
         try:
             program = eqx.filter_jit(jax.default_matmul_precision("highest")(fn))
-            jax.block_until_ready(program(params, state))
+            args = (params, K if fn is solve else state)
+            jax.block_until_ready(program(*args))
             taken = []
             for _ in range(options.repeats):
                 began = time.perf_counter()
-                jax.block_until_ready(program(params, state))
+                jax.block_until_ready(program(*args))
                 taken.append(time.perf_counter() - began)
             times[name] = statistics.median(taken)
         except jax.errors.JaxRuntimeError as error:

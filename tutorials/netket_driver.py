@@ -1,9 +1,8 @@
 """Train a neural quantum state with NetKet, swapping only the driver.
 
-    python tutorials/netket_driver.py            # a chain of 10 spins, a minute or two
-    python tutorials/netket_driver.py --small    # a chain of 4, for a quick look
-
-Needs NetKet: pip install 'snapgrad[netket]'.
+NetKet has the Hilbert space, the Hamiltonian, the ansatz and the sampler, and snapgrad takes the steps.
+NetKet comes with the extra `netket` of the installation. The chain has 10 spins; with `--small` it has 4, for
+a quick look.
 """
 
 import sys
@@ -18,7 +17,8 @@ import snapgrad.netket as sgn
 SMALL = "--small" in sys.argv
 SITES, SAMPLES, STEPS = (4, 64, 40) if SMALL else (10, 256, 200)
 
-# 1. The physics is NetKet's: Hilbert space, Hamiltonian, ansatz, sampler.
+# %% The physics
+# A chain of spins in a transverse field, whose exact energy is known.
 hilbert = nk.hilbert.Spin(0.5, SITES)
 hamiltonian = nk.operator.IsingJax(hilbert, nk.graph.Chain(SITES), h=1.0, J=-1.0)
 sampler = nk.sampler.MetropolisLocal(hilbert, n_chains=16)
@@ -30,8 +30,9 @@ def new_state():
     return nk.vqs.MCState(sampler, model, n_samples=SAMPLES, seed=1, sampler_seed=2)
 
 
-# 2. The driver is ours, and has nothing to set: it judges each step on the next samples, and chooses step
-#    size, momentum and damping from that. What it chose is in the log.
+# %% The driver
+# It has nothing to set: it judges each step on the next samples, and chooses step size, momentum and damping
+# from that. What it chose is in the log.
 vstate = new_state()
 driver = sgn.VMC(hamiltonian, vstate)
 print(driver.info())
@@ -45,16 +46,18 @@ for name in ("step_size", "momentum", "curvature"):
     first, last = np.asarray(log.data[name]["value"])[[2, -1]]
     print(f"{name}: {first:.3g} at the start, {last:.3g} at the end")
 
-# 3. Any other method of snapgrad runs as well, with settings of your own; `damping` is what NetKet calls
-#    `diag_shift`. Where one changes during the run, give a function from the step to the method of that step.
+# %% Another method, with settings
+# Any other method of snapgrad runs as well, with settings of your own; `damping` is what NetKet calls
+# `diag_shift`. Where one changes during the run, give a function from the step to the method of that step.
 tuned = new_state()
 damping = optax.exponential_decay(1e-2, STEPS, 0.1)
 method = lambda step: sg.Spring(damping(step), momentum=0.8)  # noqa: E731
 sgn.VMC(hamiltonian, 0.02, tuned, method=method, max_norm=1.0).run(STEPS, show_progress=False)
 print(f"SPRING with settings: {tuned.expect(hamiltonian)}")
 
-# 4. One step by hand. A linearisation is what every method of snapgrad understands: the residual
-#    r = 2(E_loc − ⟨E⟩)/√k and the centred rows of ∂log ψ, which are never formed.
+# %% One step by hand
+# A linearisation is what every method of snapgrad understands: the residual
+# r = 2(E_loc − ⟨E⟩)/√k and the centred rows of ∂log ψ, which are never formed.
 lin = sgn.linearise(vstate, hamiltonian)
 method = sg.SNG(damping=1e-3)
 direction, _ = method.direction(lin, method.init(vstate.parameters))
@@ -62,14 +65,16 @@ print(f"{lin.jacobian.shape[0]} rows, {lin.jacobian.shape[1]} parameters; how th
 samples = vstate.samples.reshape(-1, SITES).astype(float)
 print(sg.jacobian(lambda p, x: vstate.model.apply({"params": p}, x), vstate.parameters, samples).explain())
 
-# 5. Without sampling noise: a full-summation state, in either space, with any parameters.
+# %% Without sampling noise
+# A full-summation state, in either space, with any parameters.
 full = nk.vqs.FullSumState(hilbert, nk.models.RBM(alpha=2, param_dtype=complex), seed=1)
 sgn.VMC(hamiltonian, full, holomorphic=True).run(STEPS, show_progress=False)
 full_energy = float(full.expect(hamiltonian).mean.real)
 print(f"full summation: {full_energy:.6f}")
 
-# 6. More samples than rows: a pool of configurations, of which each step keeps the part that spans most,
-#    with the weights that keep every mean unbiased. Only those need local energies.
+# %% More samples than rows
+# A pool of configurations, of which each step keeps the part that spans most,
+# with the weights that keep every mean unbiased. Only those need local energies.
 pooled = new_state()
 selective = sgn.VMC(hamiltonian, pooled, subselect=SAMPLES // 2)
 selective.run(STEPS // 4, show_progress=False)

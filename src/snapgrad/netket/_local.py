@@ -122,39 +122,56 @@ def local_energies(
 
 
 def _local(vstate: Any, hamiltonian: Any, chunk_size: int | None) -> Inexact[Array, " k"]:
-    found = vstate.local_estimators(hamiltonian, chunk_size=chunk_size)
-    return jnp.asarray(found.data).reshape(-1)
+    samples = flat_samples(vstate)
+    padded = _padded(samples, chunk_size)
+    state = vstate if padded is samples else with_samples(vstate, padded)
+    found = state.local_estimators(hamiltonian, chunk_size=chunk_size)
+    return jnp.asarray(found.data).reshape(-1)[: samples.shape[0]]
+
+
+def _padded(samples: Num[Array, "k sites"], chunk_size: int | None) -> Num[Array, "p sites"]:
+    """As many samples as NetKet can share out evenly: where it works in chunks, it asks for that."""
+    missing = -samples.shape[0] % (jax.device_count() if nk.config.netket_sharding else 1)
+    if chunk_size is None or not missing:
+        return samples
+    return jnp.concatenate([samples, jnp.broadcast_to(samples[:1], (missing, samples.shape[1]))])
 
 
 class LocalEnergies(eqx.Module):
-    """θ ↦ E_loc on given configurations, also within a compiled step: NetKet's kernel and its arguments."""
+    """θ ↦ E_loc on given configurations, also within a compiled step: NetKet's kernel and its arguments.
+
+    The first `count` of the samples are asked for; others fill the share of a device.
+    """
 
     kernel: Callable = eqx.field(static=True)
     apply: Callable = eqx.field(static=True)
     model_state: Any
     samples: Num[Array, "k sites"]
     arguments: Any
+    count: int = eqx.field(static=True)
 
     def __call__(self, params: Params) -> Inexact[Array, " k"]:
         """The local energies at these parameters."""
         variables = {"params": params, **self.model_state}
-        return self.kernel(self.apply, variables, self.samples, self.arguments).reshape(-1)
+        return self.kernel(self.apply, variables, self.samples, self.arguments).reshape(-1)[: self.count]
 
 
 def local_energies_of(
     vstate: Any, hamiltonian: Any, samples: Num[Array, "k sites"], chunk_size: int | None
 ) -> LocalEnergies:
     """The local energies of some configurations of a state, as a function of its parameters."""
+    count = samples.shape[0]
     if isinstance(vstate, FullSumState):
         kernel, arguments = _all_energies, _entries(hamiltonian)
     else:
+        samples = _padded(samples, chunk_size)
         hamiltonian, few = _jax_form(hamiltonian), with_samples(vstate, samples)
         choose: Any = get_local_kernel  # NetKet's annotations know one of its forms
         kernel = choose(few, hamiltonian, chunk_size)
         kernel = kernel if chunk_size is None else HashablePartial(kernel, chunk_size=chunk_size)
         found: Any = get_local_kernel_arguments(few, hamiltonian)
         arguments = found[1]
-    return LocalEnergies(kernel, apply_function(vstate), dict(vstate.model_state), samples, arguments)
+    return LocalEnergies(kernel, apply_function(vstate), dict(vstate.model_state), samples, arguments, count)
 
 
 def _all_energies(apply: Any, variables: Any, samples: Any, entries: Any) -> Inexact[Array, " k"]:

@@ -4,345 +4,27 @@ NetKet supplies Hamiltonians, ansätze and samplers (`pip install 'snapgrad[netk
 and the seeds, and all but the first, which sets nothing, the step size and the damping.
 """
 
-import contextlib
-import io
 import json
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import numpy as np
-from scipy.sparse.linalg import eigsh
 
-from .. import training as training_room
-from .._checks import one_of, positive_int, real_scalar
+from .._checks import one_of
 from ..report import BLUE, GREEN, ORANGE, PURPLE, Draw, render, standalone
 from ..reproduce import ResultsError, read_json, write_atomic, write_json, write_section
+from ._ground_state import METHODS, Iteration, Method, Outcome
+from ._ground_state import train as train
+from ._spin_chains import DEFAULTS, NAMES, Name, Training, checked, exact_energy
+from ._spin_chains import heisenberg_energy as heisenberg_energy
+from ._spin_chains import tfim_energy as tfim_energy
 
-Name: TypeAlias = Literal["tfim", "heisenberg", "j1j2"]
-Method: TypeAlias = Literal["default", "spring", "sng", "sr"]
-NAMES: tuple[Name, ...] = get_args(Name)
-METHODS: tuple[Method, ...] = get_args(Method)
 SHOWN: tuple[Method, ...] = ("default", "spring", "sr")
 """What is trained where nothing else is asked for; SNG takes the steps of SR."""
 TITLES = {"default": "without settings", "spring": "SPRING", "sng": "SNG", "sr": "NetKet's SR"}
-MOST_STATES = 200_000  # beyond this many configurations exact diagonalisation takes minutes
-SAVE_EVERY = 20.0
-"""Seconds between two checkpoints."""
-_BLOCK = 10  # steps between two moments at which a run can be stored
 _RUNS, _TRAINING = "runs.json", "training.json"
-
-
-@dataclass(frozen=True)
-class Training:
-    """What is trained and how.
-
-    - `size`: sites of the periodic chain; `field`: h of the Ising chain; `j2`: second coupling of J1–J2.
-    - `alpha`: hidden units per site of the restricted Boltzmann machine (of its translation-symmetric form,
-      for the Heisenberg and J1–J2 chains).
-    - `samples`, `chains`, `steps`, `step_size`, `momentum`: k, Markov chains, iterations, η, and μ of SPRING.
-    - `damping`: λ at the first and at the last step, geometric between them.
-    - `max_norm`: bound on the norm of a step.
-    - `final_samples`: of the energy after training.
-    """
-
-    size: int
-    field: float = 1.0
-    j2: float = 0.2
-    alpha: int = 4
-    samples: int = 512
-    chains: int = 256
-    steps: int = 300
-    step_size: float = 0.02
-    momentum: float = 0.8
-    damping: tuple[float, float] = (1e-2, 1e-4)
-    max_norm: float | None = 0.1
-    final_samples: int = 8192
-    seed: int = 0
-
-
-DEFAULTS: dict[Name, Training] = {
-    "tfim": Training(10, samples=256, chains=16, steps=200, damping=(1e-3, 1e-3), max_norm=None),
-    "heisenberg": Training(22, alpha=8),
-    "j1j2": Training(14),
-}
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """One iteration; `seconds` counts from the end of the first step, which compiles."""
-
-    step: int
-    seconds: float
-    energy: float
-    error: float
-    variance: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A training run and its final energy, measured on fresh samples.
-
-    `cpu_seconds` are those of all cores, compilation included: on a busy machine the fairer number.
-    """
-
-    name: Name
-    method: Method
-    training: Training
-    exact: float | None
-    history: tuple[Iteration, ...]
-    energy: float
-    error: float
-    variance: float
-    parameters: int
-    rejected: int
-    compile_seconds: float
-    cpu_seconds: float
-
-    @property
-    def v_score(self) -> float:
-        """N Var(H) / E², a size-independent measure of accuracy for Hamiltonians without trace."""
-        return self.training.size * self.variance / self.energy**2
-
-    @property
-    def relative_error(self) -> float | None:
-        """(E − E₀)/|E₀|, where E₀ is known."""
-        return None if self.exact is None else (self.energy - self.exact) / abs(self.exact)
-
-
-Live: TypeAlias = Callable[[Name, Method, Iteration], None]
-
-
-def tfim_energy(size: int, field: float) -> float:
-    """The ground state energy of −Σ σᶻσᶻ − h Σ σˣ on a ring, by free fermions."""
-    momenta = (2 * np.arange(size) + 1) * np.pi / size
-    return float(-np.sum(np.sqrt(1 + field**2 - 2 * field * np.cos(momenta))))
-
-
-def heisenberg_energy(size: int) -> float:
-    """The ground state energy of Σ σ·σ on a ring of even size, by the Bethe ansatz.
-
-    N θ₁(x_j) = 2π I_j + Σ_l θ₂(x_j − x_l) with θ_n(x) = 2 arctan(2x/n) and I_j = −(M − 1)/2 … (M − 1)/2, for
-    M = N/2 rapidities; E = N − 8 Σ_j 1/(1 + 4x_j²).
-    """
-    half = size // 2
-    numbers = np.arange(half) - (half - 1) / 2
-    x = np.tan(np.pi * numbers / size) / 2
-    for _ in range(10_000):
-        phases = 2 * np.arctan(x[:, None] - x[None, :])
-        new = np.tan((2 * np.pi * numbers + phases.sum(axis=1)) / (2 * size)) / 2
-        if np.max(np.abs(new - x)) < 1e-14 * (1 + np.max(np.abs(x))):
-            break
-        x = (x + new) / 2
-    return float(size - 8 * np.sum(1 / (1 + 4 * x**2)))
-
-
-@cache
-def exact_energy(name: Name, training: Training) -> float | None:
-    """E₀ from a closed form, or by exact diagonalisation where that is feasible, else None."""
-    if name == "tfim":
-        return tfim_energy(training.size, training.field)
-    if name == "heisenberg":
-        return heisenberg_energy(training.size)
-    hamiltonian = _hamiltonian(name, training)
-    if hamiltonian.hilbert.n_states > MOST_STATES:
-        return None
-    start = np.ones(hamiltonian.hilbert.n_states)
-    return float(eigsh(hamiltonian.to_sparse(), k=1, which="SA", v0=start, return_eigenvectors=False)[0])
-
-
-def train(
-    name: Name,
-    method: Method,
-    training: Training | None = None,
-    live: Live | None = None,
-    checkpoint: Path | None = None,
-) -> Outcome:
-    """Trains one ground state.
-
-    `live(name, method, iteration)` sees every iteration as it happens. With a `checkpoint`, a file, training
-    goes on from what is stored there, and is stored there every 20 seconds and on Ctrl-C.
-    """
-    name, training = _checked(name, training or DEFAULTS[name])
-    one_of("method", method, METHODS)
-    hamiltonian = _hamiltonian(name, training)
-    driver = _driver(method, hamiltonian, _state(name, training, hamiltonian.hilbert), training)
-    cpu = time.process_time()
-    progress = _Progress(training.steps)
-    if checkpoint is not None and checkpoint.exists():
-        driver, progress = _restored(checkpoint, driver, progress)
-    offset, clock = progress.seconds, [time.perf_counter()]
-
-    def note(step: int, data: dict[str, Any], driver: Any) -> bool:
-        del driver
-        found = data["Energy"]
-        energy, error, variance = (
-            float(np.real(x)) for x in (found.mean, found.error_of_mean, found.variance)
-        )
-        clock.append(time.perf_counter())
-        progress.add(Iteration(int(step), offset + clock[-1] - clock[1], energy, error, variance))
-        if live is not None:
-            live(name, method, progress.last)
-        return True
-
-    def save() -> None:
-        if checkpoint is not None:
-            used = progress.cpu_seconds + time.process_time() - cpu
-            training_room.save(checkpoint, {**good, "cpu_seconds": used})
-
-    good, saved = _tree(driver, progress), time.monotonic()
-    try:
-        while progress.count < training.steps:
-            driver.run(min(_BLOCK, training.steps - progress.count), show_progress=False, callback=note)
-            good = _tree(driver, progress)  # between two steps, where everything belongs together
-            if time.monotonic() - saved > SAVE_EVERY:
-                save()
-                saved = time.monotonic()
-    except KeyboardInterrupt:
-        save()
-        raise
-    vstate = driver.state
-    vstate.n_samples = training.final_samples
-    final = vstate.expect(hamiltonian)
-    return Outcome(
-        name=name,
-        method=method,
-        training=training,
-        exact=exact_energy(name, training),
-        history=progress.history(),
-        energy=float(np.real(final.mean)),
-        error=float(final.error_of_mean),
-        variance=float(final.variance),
-        parameters=int(vstate.n_parameters),
-        rejected=int(getattr(driver, "rejected_steps", 0)),
-        compile_seconds=clock[1] - clock[0] if len(clock) > 1 else 0.0,
-        cpu_seconds=progress.cpu_seconds + time.process_time() - cpu,
-    )
-
-
-class _Progress:
-    """The iterations so far, as rows of one array of fixed size, so that it can be stored and read back."""
-
-    def __init__(self, steps: int, rows: np.ndarray | None = None, count: int = 0, cpu_seconds: float = 0.0):
-        self.rows = np.full((steps, 5), np.nan) if rows is None else rows
-        self.count, self.cpu_seconds = count, cpu_seconds
-
-    def add(self, iteration: Iteration) -> None:
-        self.rows[self.count] = astuple(iteration)
-        self.count += 1
-
-    @property
-    def last(self) -> Iteration:
-        step, *rest = self.rows[self.count - 1]
-        return Iteration(int(step), *map(float, rest))
-
-    @property
-    def seconds(self) -> float:
-        return self.last.seconds if self.count else 0.0
-
-    def history(self) -> tuple[Iteration, ...]:
-        return tuple(Iteration(int(step), *map(float, rest)) for step, *rest in self.rows[: self.count])
-
-
-def _tree(driver: Any, progress: _Progress) -> dict[str, Any]:
-    """All that a run needs to go on, as arrays and numbers."""
-    from flax.serialization import to_state_dict
-
-    return {
-        "driver": to_state_dict(driver),
-        "rows": progress.rows.copy(),
-        "count": progress.count,
-        "cpu_seconds": progress.cpu_seconds,
-    }
-
-
-def _restored(path: Path, driver: Any, progress: _Progress) -> tuple[Any, _Progress]:
-    from flax.serialization import from_state_dict
-
-    try:
-        tree = training_room.load(path, _tree(driver, progress))
-    except ValueError as error:
-        raise ResultsError(f"{error} Delete it and run again: only that method is redone.") from None
-    stored = _Progress(
-        len(progress.rows), np.array(tree["rows"]), int(tree["count"]), float(tree["cpu_seconds"])
-    )
-    return from_state_dict(driver, tree["driver"]), stored
-
-
-def _checked(name: Any, training: Training) -> tuple[Name, Training]:
-    one_of("name", name, NAMES)
-    least = {"tfim": 3, "heisenberg": 4, "j1j2": 6}[name]
-    if positive_int("size", training.size) < least or (name != "tfim" and training.size % 2):
-        raise ValueError(
-            f"`size` must be {'at least' if name == 'tfim' else 'an even number of at least'} {least} "
-            f"for {name}, got {training.size}."
-        )
-    for field in ("alpha", "samples", "chains", "steps", "final_samples"):
-        positive_int(field, getattr(training, field))
-    for field in ("field", "step_size", "momentum"):
-        real_scalar(field, getattr(training, field), low=0, below=1 if field == "momentum" else np.inf)
-    if training.chains > training.samples:
-        training = replace(training, chains=training.samples)
-    return name, training
-
-
-def _hamiltonian(name: Name, training: Training) -> Any:
-    import netket as nk
-
-    if name == "tfim":
-        ising: Any = nk.operator.IsingJax
-        hilbert = nk.hilbert.Spin(0.5, training.size)
-        return ising(hilbert, nk.graph.Chain(training.size), h=training.field, J=-1.0)
-    hilbert = nk.hilbert.Spin(0.5, training.size, total_sz=0)
-    # Marshall's rotation of every other spin: without frustration the ground state is then positive.
-    if name == "heisenberg":
-        return nk.operator.Heisenberg(
-            hilbert, nk.graph.Chain(training.size), sign_rule=True
-        ).to_jax_operator()
-    graph = nk.graph.Chain(training.size, max_neighbor_order=2)
-    couplings = {"J": [1.0, training.j2], "sign_rule": [True, False]}
-    return nk.operator.Heisenberg(hilbert, graph, **couplings).to_jax_operator()
-
-
-def _state(name: Name, training: Training, hilbert: Any) -> Any:
-    import netket as nk
-
-    chain = nk.graph.Chain(training.size)
-    if name == "tfim":
-        sampler = nk.sampler.MetropolisLocal(hilbert, n_chains=training.chains)
-        model = nk.models.RBM(alpha=training.alpha, param_dtype=float)
-    else:
-        sampler = nk.sampler.MetropolisExchange(hilbert, graph=chain, d_max=2, n_chains=training.chains)
-        kind = float if name == "heisenberg" else complex
-        model = nk.models.RBMSymm(chain.translation_group(), alpha=training.alpha, param_dtype=kind)
-    options: dict[str, Any] = {"seed": training.seed, "sampler_seed": training.seed + 1}
-    return nk.vqs.MCState(sampler, model, n_samples=training.samples, n_discard_per_chain=2, **options)
-
-
-def _driver(method: Method, hamiltonian: Any, vstate: Any, training: Training) -> Any:
-    import netket as nk
-    import optax
-
-    from ..methods import SNG, Spring
-    from ._driver import VMC
-
-    if method == "default":
-        return VMC(hamiltonian, vstate)
-    first, last = training.damping
-    damping = optax.exponential_decay(first, max(training.steps - 1, 1), last / first)
-    if method != "sr":
-        spring = lambda step: Spring(damping(step), training.momentum)  # noqa: E731
-        sng = lambda step: SNG(damping(step))  # noqa: E731
-        chosen = spring if method == "spring" else sng
-        return VMC(hamiltonian, training.step_size, vstate, method=chosen, max_norm=training.max_norm)
-    optimizer = optax.sgd(training.step_size)
-    if training.max_norm is not None:
-        optimizer = optax.chain(optimizer, optax.clip_by_global_norm(training.max_norm))
-    with contextlib.redirect_stdout(io.StringIO()):  # it announces its choices
-        return nk.driver.VMC_SR(hamiltonian, optimizer, diag_shift=damping, variational_state=vstate)
 
 
 def run(
@@ -369,7 +51,7 @@ def run(
     """
     from rich.progress import BarColumn, Progress, TextColumn
 
-    name, training = _checked(name, training or DEFAULTS[one_of("name", name, NAMES)])
+    name, training = checked(name, training or DEFAULTS[one_of("name", name, NAMES)])
     for method in methods:
         one_of("methods", method, METHODS)
     exact = exact_energy(name, training)
@@ -379,6 +61,10 @@ def run(
     outcomes = _found(folder, training, resume)
     done = {outcome.method for outcome in outcomes}
     write_json(folder / _TRAINING, asdict(training))
+    if outcomes:  # a kill may have come between the data and their picture
+        _store(folder, outcomes)
+    for method in done:
+        (folder / f"{method}.snap").unlink(missing_ok=True)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}")
     with Progress(*columns, console=console) as bar:
         for method in methods:

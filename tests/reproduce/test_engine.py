@@ -3,17 +3,22 @@
 import dataclasses
 import functools
 import json
+import multiprocessing
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from snapgrad.reproduce import (
     Claim,
+    FailedError,
     Panel,
     ResultsError,
     Study,
     _engine,
-    _workers,
     compute,
     finish,
     plan,
@@ -63,23 +68,15 @@ STUDIES = {
 }
 
 
-def here(jobs, workers):
-    """In place of worker processes."""
-    del workers
-    for job in jobs:
-        _workers.compute_panel(job, lambda fraction: None)
-        yield _workers.Event("done", job)
-
-
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(_engine, "run_jobs", here)
+def folder(tmp_path):
     return tmp_path
 
 
 def start(folder, size="full"):
+    """On a thread, in place of processes: any executor will do."""
     plans = [plan(study, folder, size, 0) for study in STUDIES.values()]
-    return compute(plans, STUDIES.__getitem__, size, 0, 1)
+    return compute(plans, STUDIES.__getitem__, size, 0, ThreadPoolExecutor(1))
 
 
 def test_the_cheapest_study_is_computed_first_and_an_interruption_keeps_it(folder):
@@ -111,3 +108,48 @@ def test_quick_claims_are_not_judged(folder):
     assert not finish(STUDIES["wrong"], folder, "quick", 0)["claims"][0]["judged"]
     with pytest.raises(ResultsError, match="other settings"):
         plan(STUDIES["wrong"], folder, "full", 0)
+
+
+def stuck(i, tick):
+    """The first panel is quick; the others say that they have begun and go on for ever."""
+    tick(0.5)
+    while i:
+        time.sleep(0.1)
+    return arrays(i, tick)
+
+
+def slow(name):
+    study = make(name, [1.0, 2.0, 3.0])
+    panels = lambda size, seed: [  # noqa: E731
+        dataclasses.replace(panel, compute=functools.partial(stuck, i))
+        for i, panel in enumerate(study.panels(size, seed))
+    ]
+    return dataclasses.replace(study, panels=panels)
+
+
+def test_a_killed_process_is_named_and_what_was_finished_is_kept(tmp_path):
+    study = slow("slow")
+    events = compute([plan(study, tmp_path, "full", 0)], slow, "full", 0, 2)
+    seen, killed = [], False
+    with pytest.raises(FailedError, match=r"computing one of p1, p2 was killed.*fewer --jobs.*goes on"):
+        for event in events:
+            seen.append((event.job.panel, event.fraction))
+            if not killed and {("p1", 0.5), ("p2", 0.5), ("p0", 1.0)} <= set(seen):
+                os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+                killed = True
+    assert [panel.name for panel in plan(study, tmp_path, "full", 0).missing] == ["p1", "p2"]
+    assert not multiprocessing.active_children()
+
+
+def test_workers_end_with_who_asked(tmp_path):
+    """As on Ctrl-C: none is left computing what nobody wants any more."""
+    events = compute([plan(slow("slow"), tmp_path, "full", 0)], slow, "full", 0, 1)
+    assert next(events).job.panel == "p0"
+    events.close()
+    assert not multiprocessing.active_children()
+
+
+def test_a_worker_of_another_version_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("snapgrad.__version__", "0.0.1")
+    with pytest.raises(FailedError, match=r"a worker has snapgrad 9.9, and this is 0.0.1"):
+        _engine._same_version("9.9")

@@ -1,19 +1,25 @@
 """`snapgrad reproduce`: the figures, behind progress bars."""
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..figures import NAMES, load
-from ..reproduce import Plan, ResultsError, Size, claimed, compute, finish, plan
+from ..reproduce import FailedError, Plan, Size, claimed, compute, finish, plan
 from ._shared import FAILED, SILENCE, Seed, UserError, console, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+CONNECT = 10.0
+"""Seconds to wait for a scheduler."""
 
 
 def command(
@@ -28,20 +34,25 @@ def command(
         "results"
     ),
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes to use; default one a core, at most 8.")
+        int | None, typer.Option(min=1, max=1000, help="Processes to use; default one a core, at most 8.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of a Dask cluster to compute on, tcp://HOST:PORT.")
     ] = None,
 ) -> None:
     """Computes the figures, draws them and checks their claims; goes on where an earlier run stopped."""
     unknown = [name for name in figures or () if name not in NAMES]
     if unknown:
         raise UserError(f"there is no figure {unknown[0]!r}: choose from {', '.join(NAMES)}.")
+    if scheduler is not None and jobs is not None:
+        raise UserError("give --jobs or --scheduler, not both: a cluster has its own workers.")
     names = [name for name in NAMES if not figures or name in figures]
     size: Size = "quick" if quick else "full"
     screen = console()
     start, failed = time.perf_counter(), []
-    with claimed(out):
+    with claimed(out), _executor(scheduler, jobs or _cores()) as on:
         plans = [plan(load(name), out, size, seed) for name in names]
-        for name in _computed(screen, plans, size, seed, jobs or _cores()):
+        for name in _computed(screen, plans, size, seed, on):
             entry = finish(load(name), out, size, seed)
             failed += _summarise(screen, entry, out)
         page = write_page(out)
@@ -52,8 +63,38 @@ def command(
         raise typer.Exit(FAILED)
 
 
+@contextmanager
+def _executor(scheduler: str | None, jobs: int) -> Iterator[int | Executor]:
+    """So many processes of this machine, or the workers of a Dask cluster."""
+    if scheduler is None:
+        yield jobs
+        return
+    try:
+        from distributed import Client, KilledWorker
+    except ImportError:
+        raise UserError("--scheduler needs Dask: pip install 'snapgrad[cluster]'.") from None
+    # Dask logs a traceback of its own for every connection that ends; what matters is an error here.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        client = Client(scheduler, timeout=CONNECT, set_as_default=False)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        raise UserError(
+            f"no Dask scheduler answers at {scheduler!r} ({_first_line(error)}): start one with "
+            f"`dask scheduler`, which prints its address."
+        ) from None
+    with client:
+        try:
+            yield client.get_executor(pure=False)
+        except KilledWorker as error:
+            raise FailedError(f"{_first_line(error)} Workers with more memory may live.") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _computed(
-    screen: "Console", plans: Sequence["Plan"], size: Any, seed: int, workers: int
+    screen: "Console", plans: Sequence["Plan"], size: Any, seed: int, on: int | Executor
 ) -> Iterator[str]:
     """Computes what is missing behind progress bars; yields each study when all its panels are there."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -78,14 +119,10 @@ def _computed(
         finished = dict.fromkeys(tasks, 0.0)
         total = sum(sum(panels.values()) for panels in left.values())
         started = spoken = time.monotonic()
-        for event in compute(plans, load, size, seed, workers):
+        for event in compute(plans, load, size, seed, on):
             name, panel = event.job.study, event.job.panel
-            if event.kind == "refused":
-                raise ResultsError(event.text)
-            if event.kind == "crash":
-                raise RuntimeError(event.text)
             bar.start_task(tasks[name])
-            if event.kind == "tick":
+            if event.made is None:
                 partial[name][panel] = event.fraction * left[name][panel]
             else:
                 partial[name].pop(panel, None)

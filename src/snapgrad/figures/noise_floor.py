@@ -3,17 +3,18 @@
 from functools import cache, partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
+from jaxtyping import Array, Float, Scalar
 
 from .. import theory
-from .._contracts import AbstractProblem, Linearisation
 from ..problems import LeastQuadratics, linear_hessian, singular_values, spectrum_matrix
 from ..reproduce import Claim, Data, Panel, Size, Study, Tick
 from ..sampling import SquaredVolume
 from ._fits import loglog_slope
+from ._measured import Measured
 from ._sweep import Run, Subject, sweep
 
 SIZES: dict[Size, dict[str, Any]] = {
@@ -25,30 +26,16 @@ FRACTIONS = (1.0, 0.5, 0.25, 0.125, 0.0625)
 CONDITION, NOISE = 10.0, 0.3
 
 
-class WeightedError(AbstractProblem):
-    """A least-quadratics problem whose error is ‖θ − θ*‖ in the norm W̃⁺ of the theorem, over ‖r*‖."""
+class WeightedError(eqx.Module):
+    """‖θ − θ*‖ in the norm W̃⁺ of the theorem, over ‖r*‖."""
 
-    problem: LeastQuadratics
     weight: Float[Array, "n n"]
 
-    @property
-    def num_rows(self) -> int:
-        """As the problem."""
-        return self.problem.num_rows
-
-    def init(self, key: PRNGKeyArray) -> Float[Array, " n"]:
-        """As the problem."""
-        return self.problem.init(key)
-
-    def linearise(self, params: Float[Array, " n"], batch: Int[Array, " k"]) -> Linearisation:
-        """As the problem."""
-        return self.problem.linearise(params, batch)
-
-    def metrics(self, params: Float[Array, " n"]) -> dict[str, Scalar]:
-        """`relative_error`: ‖θ − θ*‖/‖r*‖ with W̃⁺ for the first norm."""
-        error = params - self.problem.solution
-        residual = self.problem.hessian_jacobian @ self.problem.solution - self.problem.rhs
-        return {"relative_error": jnp.sqrt(error @ self.weight @ error) / jnp.linalg.norm(residual)}
+    def __call__(self, problem: LeastQuadratics, params: Float[Array, " n"]) -> Scalar:
+        """At these parameters."""
+        error = params - problem.solution
+        residual = problem.hessian_jacobian @ problem.solution - problem.rhs
+        return jnp.sqrt(error @ self.weight @ error) / jnp.linalg.norm(residual)
 
 
 @cache
@@ -90,7 +77,7 @@ def _runs(size: Size, seed: int, tick: Tick) -> dict[str, np.ndarray]:
     alpha = theory.alpha(problem.jacobian, sample_size=k)
     weight = jnp.linalg.inv(theory.preconditioner(problem.jacobian, sample_size=k))
     volume = SquaredVolume.from_matrix(problem.jacobian, sample_size=k)
-    weighted = WeightedError(problem, weight)  # pyright: ignore[reportCallIssue]
+    weighted = Measured(problem, WeightedError(weight))
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2), settings["runs"])
     one = Run("svs", k, settings["steps"], settings["steps"] // 200)
     etas = step * np.array(FRACTIONS)

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
+from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from .. import pinn
-from .._contracts import AbstractMethod, AbstractProblem, Linearisation
+from .._contracts import AbstractMethod
 from ..methods import Auto, Spring
 from ..problems import DiscretePoisson, LeastQuadratics, linear_hessian, singular_values, spectrum_matrix
 from ..reproduce import Claim, Data, Panel, Size, Study, Tick
@@ -21,6 +21,7 @@ from ..sampling import Uniform
 from ..training import run
 from . import _chains as chains
 from ._hindsight import Family, errors_over_grid
+from ._measured import Measured
 from ._sweep import stack
 
 SPECTRA = ("flat", "power:1", "power:2", "exp:0.05")
@@ -49,29 +50,11 @@ LIMITS, TICKS = (0.1, 7), (0.1, 0.2, 0.5, 1, 1.5, 3, 5)
 POISSON = {"sample_size": 10, "steps": 1000, "tolerance": 0.03, "every": 10}
 
 
-class Energy(AbstractProblem):
-    """A least-quadratics problem whose error is √(excess loss), relative to that of θ = 0."""
-
-    problem: LeastQuadratics
-
-    @property
-    def num_rows(self) -> int:
-        """As the problem."""
-        return self.problem.num_rows
-
-    def init(self, key: PRNGKeyArray) -> Float[Array, " n"]:
-        """As the problem."""
-        return self.problem.init(key)
-
-    def linearise(self, params: Float[Array, " n"], batch: Int[Array, " k"]) -> Linearisation:
-        """As the problem."""
-        return self.problem.linearise(params, batch)
-
-    def metrics(self, params: Float[Array, " n"]) -> dict[str, Scalar]:
-        """`relative_error`: ‖θ − θ*‖/‖θ*‖ in the norm of JᵀHJ."""
-        J, HJ, star = self.problem.jacobian, self.problem.hessian_jacobian, self.problem.solution
-        error = params - star
-        return {"relative_error": jnp.sqrt((J @ error) @ (HJ @ error) / ((J @ star) @ (HJ @ star)))}
+def _energy_error(problem: LeastQuadratics, params: Float[Array, " n"]) -> Scalar:
+    """‖θ − θ*‖/‖θ*‖ in the norm of JᵀHJ: √(excess loss), relative to that of θ = 0."""
+    J, HJ, star = problem.jacobian, problem.hessian_jacobian, problem.solution
+    error = params - star
+    return jnp.sqrt((J @ error) @ (HJ @ error) / ((J @ star) @ (HJ @ star)))
 
 
 def _problems(size: Size, key: PRNGKeyArray, spectrum: str, noise: float) -> list[LeastQuadratics]:
@@ -105,7 +88,7 @@ def _family(problems: Sequence[LeastQuadratics]) -> Family:
 def _auto(problems: Any, states: Any, key: PRNGKeyArray, sample_size: int, every: int, records: int) -> Any:
     """Some more steps of all problems side by side, which draw the same rows."""
 
-    def one(problem: Energy, state: Any) -> Any:
+    def one(problem: Measured, state: Any) -> Any:
         sampler = Uniform(problem.num_rows, sample_size)
         steps = every * records
         result = run(
@@ -129,8 +112,7 @@ def _auto_errors(
     groups = [[i for i, p in enumerate(problems) if (p.hessian is None) == plain] for plain in (True, False)]
     out: dict[int, np.ndarray] = {}
     for group in filter(None, groups):
-        # pyright takes `num_rows`, a property, for an argument.
-        wrapped = [Energy(problems[i]) for i in group]  # pyright: ignore[reportCallIssue]
+        wrapped = [Measured(problems[i], _energy_error) for i in group]
         stacked, states, found = stack(wrapped), None, []
         while sum(x.shape[1] for x in found) * every < steps:
             states, errors = _auto(stacked, states, key, sample_size, every, CHUNK // every)

@@ -10,7 +10,11 @@ from ._engine import compute as compute
 from ._engine import finish as finish
 from ._engine import plan as plan
 from ._engine import write_report as write_report
+from ._metrics import as_records as as_records
+from ._metrics import read_metrics as read_metrics
+from ._metrics import write_metrics as write_metrics
 from ._section import write_section as write_section
+from ._store import FailedError as FailedError
 from ._store import ResultsError as ResultsError
 from ._store import claim_folder as claim_folder
 from ._store import read_json as read_json

@@ -1,9 +1,8 @@
 """From studies to a folder of results: panels, pictures, tables, claims."""
 
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,11 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from .. import report
+from .. import _files, report
 from ._section import read_sections
-from ._store import ResultsError, load_panel, read_json, settings_hash, write_atomic, write_json, write_table
+from ._store import (
+    FailedError,
+    ResultsError,
+    load_panel,
+    read_json,
+    save_panel,
+    settings_hash,
+    write_atomic,
+    write_json,
+    write_table,
+)
 from ._study import Panel, Size, Study
-from ._workers import Event, Job, Load, run_jobs
+from ._workers import Event, Job, Load, local_pool, run_jobs
 
 
 @dataclass(frozen=True)
@@ -46,40 +55,48 @@ def plan(study: Study, out: Path, size: Size, seed: int) -> Plan:
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
     """The folder, made if need be, for this process alone; unfinished files of earlier ones are removed."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise ResultsError(
-            f"cannot write to {out}: {error.strerror}. Choose another folder with --out."
-        ) from None
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            stack.enter_context(_files.locked(out))
+        except BlockingIOError:
             raise ResultsError(
                 f"another run is writing to {out}. Wait for it, or choose another folder with --out."
             ) from None
-        for left in out.rglob(".*.part"):
-            left.unlink(missing_ok=True)
+        except OSError as error:
+            raise ResultsError(
+                f"cannot write to {out}: {error.strerror}. Choose another folder with --out."
+            ) from None
         yield
-    finally:
-        os.close(lock)
 
 
-def compute(plans: Sequence[Plan], load: Load, size: Size, seed: int, workers: int) -> Iterator[Event]:
-    """Computes what is missing, the cheapest study first, and yields what happens.
+def compute(plans: Sequence[Plan], load: Load, size: Size, seed: int, on: int | Executor) -> Iterator[Event]:
+    """Computes and stores what is missing, the cheapest study first, and yields what happens.
 
     That order means that something is finished soon, and kept, should the run be stopped. `load` makes each
-    study anew, by its name, in the processes that compute.
+    study anew, by its name, where it is computed: in so many processes, or `on` any executor.
     """
-    jobs = [
-        Job(load, p.study.name, size, seed, panel.name, str(p.folder / "data"))
-        for p in sorted(plans, key=lambda p: sum(panel.cost for panel in p.missing))
-        for panel in p.missing
-    ]
-    if jobs:
-        yield from run_jobs(jobs, workers)
+    ordered = sorted(plans, key=lambda p: sum(panel.cost for panel in p.missing))
+    jobs = [Job(load, p.study.name, size, seed, panel.name) for p in ordered for panel in p.missing]
+    if not jobs:
+        return
+    folders = {p.study.name: p.folder / "data" for p in plans}
+    with ExitStack() as stack:
+        local = isinstance(on, int)
+        executor, fractions = stack.enter_context(local_pool(on, len(jobs))) if local else (on, ())
+        for event in run_jobs(jobs, executor, fractions):
+            if event.made is not None:
+                _same_version(event.made.about["versions"]["snapgrad"])
+                save_panel(folders[event.job.study], event.job.panel, *event.made)
+            yield event
+
+
+def _same_version(theirs: str) -> None:
+    from .. import __version__
+
+    if theirs != __version__:
+        raise FailedError(
+            f"a worker has snapgrad {theirs}, and this is {__version__}: install the same on all machines."
+        )
 
 
 def finish(study: Study, out: Path, size: Size, seed: int) -> dict[str, Any]:

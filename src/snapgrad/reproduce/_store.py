@@ -17,6 +17,10 @@ class ResultsError(Exception):
     """A results folder that cannot be used; the message is one line that says what to do."""
 
 
+class FailedError(ResultsError):
+    """Nothing was asked for wrongly, and yet it failed: a full disk, a process that was killed."""
+
+
 def settings_hash(settings: Mapping[str, Any]) -> str:
     """A fingerprint of everything a result depends on."""
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -28,9 +32,9 @@ def write_atomic(path: Path, content: bytes) -> None:
     try:
         _files.write_atomic(path, content)
     except OSError as error:
-        raise ResultsError(
+        raise FailedError(
             f"cannot write {path}: {error.strerror or error}. Free space or choose another folder with "
-            f"--out; finished panels are kept."
+            f"--out; what was stored is kept."
         ) from None
 
 
@@ -122,8 +126,6 @@ def claim_folder(folder: Path, checkpoint: str, resume: bool) -> None:
 
     Below it a file of the name `checkpoint` is the mark of a run, which is never overwritten.
     """
-    write_atomic(folder / ".writable", b"")
-    (folder / ".writable").unlink()
     there = any(folder.rglob(checkpoint))
     if resume and not there:
         raise ResultsError(f"{folder} holds no checkpoint to resume from. Run without --resume first.")
@@ -132,3 +134,11 @@ def claim_folder(folder: Path, checkpoint: str, resume: bool) -> None:
             f"{folder} holds a run already. Add --resume to go on from its checkpoint, choose another folder "
             f"with --out, or delete that one."
         )
+    try:
+        with _files.made(folder):
+            write_atomic(folder / ".writable", b"")
+            (folder / ".writable").unlink()
+    except OSError as error:
+        raise ResultsError(
+            f"cannot write to {folder}: {error.strerror or error}. Choose another folder with --out."
+        ) from None

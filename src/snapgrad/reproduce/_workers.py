@@ -1,24 +1,39 @@
-"""Panels in worker processes: small linear algebra runs faster on a core of its own than spread over all."""
+"""Panels on any executor: processes of this machine, where each has a core of its own, or a cluster.
+
+A worker is sent the name of a panel and returns its arrays; who asked for them stores them, so that workers
+need no disk in common with it.
+"""
 
 import multiprocessing
 import os
 import signal
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from pathlib import Path
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ._store import ResultsError, save_panel
+from ._store import FailedError
 from ._study import Size, Study
 
 Load: TypeAlias = Callable[[str], Study]
 """Makes a study from its name: a function of a module, so that it can be sent to another process."""
+LOOK = 0.1
+"""Seconds between two looks at how far panels are."""
+_fractions: Any = None  # in a process of the local pool: what it tells the others of its panels
 
 
 class Job(NamedTuple):
@@ -29,16 +44,22 @@ class Job(NamedTuple):
     size: Size
     seed: int
     panel: str
-    folder: str
+
+
+class Made(NamedTuple):
+    """A panel as a worker returns it: its arrays, and how they were made."""
+
+    arrays: dict[str, np.ndarray]
+    settings: Any
+    about: dict[str, Any]
 
 
 class Event(NamedTuple):
-    """What a worker says: `kind` is `"tick"`, `"done"`, or `"refused"` or `"crash"` with a text."""
+    """How far a panel is; `made` is there once it is complete."""
 
-    kind: str
     job: Job
-    fraction: float = 0.0
-    text: str = ""
+    fraction: float
+    made: Made | None = None
 
 
 def settle_environment() -> None:
@@ -55,89 +76,105 @@ def settle_environment() -> None:
         os.environ.setdefault("NPROC", "4")
 
 
-def compute_panel(job: Job, tick: Callable[[float], None]) -> None:
-    """Computes one panel here and stores it."""
+def compute_panel(job: Job, number: int = 0) -> Made:
+    """Computes one panel here, in float64; `number` is its place among all."""
+    settle_environment()
     import jax
-    import numpy as np
 
     from .. import __version__
 
+    def tick(fraction: float) -> None:
+        if _fractions is not None:
+            _fractions[number] = fraction
+
+    tick(0.0)
+    jax.config.update("jax_enable_x64", True)
     panel = next(p for p in job.load(job.study).panels(job.size, job.seed) if p.name == job.panel)
     start, cpu = time.perf_counter(), time.process_time()
-    arrays = panel.compute(tick)
+    arrays = {name: np.asarray(value) for name, value in panel.compute(tick).items()}
     about = {
         "seconds": round(time.perf_counter() - start, 3),
         "cpu_seconds": round(time.process_time() - cpu, 3),
         "versions": {"snapgrad": __version__, "jax": jax.__version__, "numpy": np.__version__},
     }
-    save_panel(Path(job.folder), panel.name, arrays, panel.settings, about)
+    return Made(arrays, panel.settings, about)
 
 
-def run_jobs(jobs: Sequence[Job], workers: int) -> Iterator[Event]:
-    """Runs all jobs and yields what happens; stops the workers when the caller stops listening."""
+def run_jobs(jobs: Sequence[Job], executor: Executor, fractions: Any = ()) -> Iterator[Event]:
+    """Runs all jobs and yields what happens; cancels those that wait when the caller stops listening.
+
+    `fractions`, where an executor has them, say how far each job is; below zero it has not begun.
+    """
+    waiting: dict[Future, int] = {executor.submit(compute_panel, job, i): i for i, job in enumerate(jobs)}
+    told = dict.fromkeys(waiting.values(), 0.0)
+    try:
+        while waiting:
+            done, _ = wait(waiting, LOOK if fractions else None, FIRST_COMPLETED)
+            for future in sorted(done, key=lambda future: future.exception() is not None):
+                number = waiting[future]
+                made = _result(future, [jobs[i].panel for i in waiting.values() if _begun(fractions, i)])
+                del waiting[future]
+                yield Event(jobs[number], 1.0, made)
+            for number in waiting.values():
+                if fractions and fractions[number] > told[number]:
+                    told[number] = fractions[number]
+                    yield Event(jobs[number], told[number])
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _begun(fractions: Any, number: int) -> bool:
+    return not fractions or fractions[number] >= 0
+
+
+def _result(future: Future, at_work: Sequence[str]) -> Made:
+    try:
+        return future.result()
+    except (BrokenExecutor, CancelledError) as error:
+        several = f"one of {', '.join(at_work)}" if len(at_work) > 1 else "".join(at_work) or "a panel"
+        if isinstance(error, CancelledError):
+            raise FailedError("the scheduler gave up the panels. Look at its log, and run again.") from None
+        raise FailedError(
+            f"the process computing {several} was killed, perhaps for want of memory: fewer --jobs need "
+            f"less. Finished panels are kept, the same command goes on."
+        ) from None
+
+
+@contextmanager
+def local_pool(workers: int, jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
+    """Processes of this machine for so many jobs, and how far each job is; they end with the block."""
     settle_environment()
     context = multiprocessing.get_context("spawn")
-    waiting = list(reversed(jobs))
-    pipes: dict[Any, Job | None] = {}
-    processes = []
+    fractions = context.RawArray("d", [-1.0] * jobs)
+    lifeline, held = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(min(workers, jobs), context, _begin, (lifeline, fractions))
     try:
-        for number in range(min(workers, len(jobs))):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, os.getpid(), number), daemon=True)
-            process.start()
-            theirs.close()
-            processes.append(process)
-            pipes[ours] = None
-        for pipe in pipes:
-            pipes[pipe] = waiting.pop()
-            pipe.send(pipes[pipe])
-        while any(pipes.values()):
-            ready: list[Any] = wait([pipe for pipe, job in pipes.items() if job])
-            for pipe in ready:
-                job = pipes[pipe]
-                assert job is not None
-                try:
-                    event: Event = pipe.recv()
-                except EOFError:
-                    event = Event("crash", job, text=f"the process computing {job.panel} was killed")
-                yield event
-                if event.kind != "tick":
-                    pipes[pipe] = waiting.pop() if waiting and event.kind == "done" else None
-                    if pipes[pipe]:
-                        pipe.send(pipes[pipe])
+        yield pool, fractions
     finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.join()
+        held.close()  # whatever they are at
+        pool.shutdown(cancel_futures=True)
+        lifeline.close()
 
 
-def _serve(pipe: Connection, parent: int, number: int) -> None:
-    """A worker: computes what it is sent until its parent is gone."""
+def _begin(lifeline: Any, fractions: Any) -> None:
+    """In a new process of the pool."""
+    global _fractions
+    _fractions = fractions
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     import jax
 
-    jax.config.update("jax_enable_x64", True)
     shared = jax.config.values["jax_compilation_cache_dir"]
     if shared:  # JAX does not write its cache atomically: a folder for each, and no word on what a kill left
         warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+        number = multiprocessing.current_process().name.rpartition("-")[2]
         jax.config.update("jax_compilation_cache_dir", os.path.join(shared, f"worker-{number}"))
-    while True:
-        try:
-            job: Job = pipe.recv()
-        except EOFError:
-            return
-        try:
-            compute_panel(job, lambda fraction, job=job: pipe.send(Event("tick", job, fraction)))
-            pipe.send(Event("done", job))
-        except ResultsError as error:
-            pipe.send(Event("refused", job, text=str(error)))
-        except Exception:
-            pipe.send(Event("crash", job, text=traceback.format_exc()))
 
 
-def _exit_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(1)
+def _end_with(lifeline: Any) -> None:
+    """Ends this process when its parent lets go of the line, or is gone."""
+    try:
+        lifeline.recv_bytes()
+    except (EOFError, OSError):
+        os._exit(1)

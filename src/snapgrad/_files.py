@@ -1,8 +1,14 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders that belong to one process at a time."""
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: there two runs in one folder are not noticed
+    fcntl = None
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -15,7 +21,54 @@ def write_atomic(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:  # an interruption too
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """The folder, made if need be; those that were made and are still empty at the end are removed."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            for path in missing:
+                path.rmdir()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """The folder, made if need be, for this process alone; what an earlier one left unfinished is removed.
+
+    `BlockingIOError` if another process has it, `OSError` if it cannot be written. A process that dies lets
+    go of it.
+    """
+    with made(folder):
+        handle = _lock(folder / ".lock")
+        try:
+            for left in folder.rglob(".*.part"):
+                left.unlink(missing_ok=True)
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                (folder / ".lock").unlink(missing_ok=True)
+            os.close(handle)
+
+
+def _lock(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Its last owner may have removed the file after it was opened here.
+            if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)

@@ -170,27 +170,22 @@ def test_reproduce_draws_checks_and_goes_on(finished):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.npz")} == before
 
 
-def test_killed_and_interrupted_runs_go_on_to_the_same_bytes(finished, tmp_path):
-    """Killed outright at the start, then stopped by Ctrl-C once a panel is there, which is kept."""
-    out = tmp_path / "out"
-    process = in_a_process(*QUICK, "out", cwd=tmp_path)
-    wait_for((out / ".lock").exists, process)
-    process.kill()
-    process.communicate()
-    # The second figure, which takes longer, is under way when the first one has a panel.
-    process = in_a_process("reproduce", "gaussian_proxy", *QUICK[1:], "out", cwd=tmp_path)
-    wait_for(lambda: list(out.glob("*/data/*.json")), process)
-    process.send_signal(signal.SIGINT)
-    said = ended(process)
-    assert said.returncode == 130
-    assert "finished parts are kept" in said.stderr and "Traceback" not in said.stderr
-    kept = {path: path.stat().st_mtime_ns for path in out.glob("*/data/*.json")}
-    assert kept
-    said = ended(in_a_process(*QUICK, "out", cwd=tmp_path))
-    assert said.returncode == 0, said.stderr
-    assert data_files(out / "superlinear") == data_files(finished / "out" / "superlinear") != {}
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert not list(out.rglob("*.part"))
+@pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
+@pytest.mark.filterwarnings("ignore")  # of Dask
+def test_a_cluster_computes_the_same_bytes_though_a_worker_is_killed(finished, tmp_path):
+    """Two workers of Dask, one of which is killed once a panel is there."""
+    from distributed import LocalCluster
+
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with LocalCluster(**options) as cluster:
+        args = ("reproduce", "superlinear", "--quick", "--scheduler", cluster.scheduler_address)
+        process = in_a_process(*args, "--out", "out", cwd=tmp_path)
+        wait_for(lambda: list((tmp_path / "out").rglob("*.json")), process)
+        os.kill(cluster.workers[0].pid, signal.SIGKILL)
+        said = ended(process)
+    assert said.returncode == 0 and said.stderr == "", said.stderr
+    wanted = data_files(finished / "out" / "superlinear")
+    assert data_files(tmp_path / "out" / "superlinear") == wanted != {}
 
 
 @pytest.mark.parametrize(

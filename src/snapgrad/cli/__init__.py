@@ -1,16 +1,20 @@
 """The command line, one file for each command: the studies of the paper, advice, and models to train."""
 
+import signal
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
-from ..reproduce import ResultsError, settle_environment
+from .._signals import TERMINATED, interruptible
+from ..reproduce import FailedError, ResultsError, settle_environment
+from ..training import FirstProcessError
 from . import diagnose, molecule, pinn, quantum, report, reproduce, theory
 from . import list as list_
 from ._cache import keep_compiled
-from ._shared import INTERRUPTED, USAGE, StoppedError, UserError
+from ._shared import FAILED, INTERRUPTED, USAGE, StoppedError, UserError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 for name, module in (
@@ -55,31 +59,44 @@ def _about(
 
 def main() -> None:
     """The `snapgrad` command."""
+    code = INTERRUPTED
+    with interruptible() as came:
+        try:
+            code = _run(sys.argv[1:] or ["--help"])
+        except KeyboardInterrupt:
+            _say("stopped; finished parts are kept, the same command goes on.")
+    sys.exit(TERMINATED if signal.SIGTERM in came else code)
+
+
+def _run(args: Sequence[str]) -> int:
+    """The exit code of a command; what goes wrong is one line."""
     settle_environment()
     import jax
 
     jax.config.update("jax_enable_x64", True)
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(args, standalone_mode=False)
+    except (FailedError, FirstProcessError) as error:
+        return _say(str(error), FAILED)
     except (UserError, ResultsError) as error:
-        code = _complain(str(error))
+        return _say(str(error), USAGE)
     except _CLICK_ERROR as error:
-        code = _complain(f"{error.format_message()} See `snapgrad --help`.")
+        return _say(f"{error.format_message()} See `snapgrad --help`.", USAGE)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        return _say(f"cannot read or write{where}: {error.strerror or error}.", FAILED)
+    except MemoryError as error:
+        return _say(str(error) or "there is not enough memory: smaller sizes take less.", FAILED)
     except StoppedError as stop:
-        print(f"snapgrad: stopped; {stop}", file=sys.stderr)
-        code = INTERRUPTED
-    except (typer.Abort, KeyboardInterrupt):
-        code = _stopped()
-    else:
-        code = _stopped() if code == INTERRUPTED else code  # what typer makes of an interruption
-    sys.exit(code or 0)
+        return _say(f"stopped; {stop}", INTERRUPTED)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    if code == INTERRUPTED:  # what typer makes of an interruption
+        raise KeyboardInterrupt
+    return code or 0
 
 
-def _stopped() -> int:
-    print("snapgrad: stopped; finished parts are kept, the same command goes on.", file=sys.stderr)
-    return INTERRUPTED
-
-
-def _complain(message: str) -> int:
-    print(f"snapgrad: {message}", file=sys.stderr)
-    return USAGE
+def _say(message: str, code: int = INTERRUPTED) -> int:
+    """One line on the error stream, whatever is in it; the code, for whoever returns it."""
+    print(f"snapgrad: {' '.join(message.split())}", file=sys.stderr)
+    return code

@@ -1,7 +1,11 @@
 """What several commands need: options and files read, ways to stop, a console, the page."""
 
+import os
 import time
 import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +14,11 @@ import typer
 from jaxtyping import Float
 
 from ..figures import NAMES
-from ..reproduce import write_report
+from ..reproduce import claimed, write_report
+from ..training import Team
 
 if TYPE_CHECKING:
+    from jax.sharding import Mesh
     from rich.console import Console
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
@@ -20,7 +26,18 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 SILENCE = 20.0
 """Seconds between two lines of progress where there is no terminal."""
 Out = Annotated[Path, typer.Option(help="The results folder; its report.html shows what was trained.")]
-Seed = Annotated[int, typer.Option(min=0, help="The seed of all random numbers.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**62, help="The seed of all random numbers.")]
+Steps = Annotated[int | None, typer.Option(min=1, max=10**9, help="Stop after so many steps.")]
+Seconds = Annotated[float | None, typer.Option(min=0.0, help="Stop after so many seconds.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of this run.")]
+Distributed = Annotated[
+    bool,
+    typer.Option(
+        "--distributed",
+        help="Spread each step over all devices: of this process, or of all that SLURM, Open MPI or "
+        "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID tell of.",
+    ),
+]
 
 
 class UserError(Exception):
@@ -31,19 +48,19 @@ class StoppedError(Exception):
     """An interruption; the message says how to go on."""
 
 
-def console(stderr: bool = False) -> "Console":
+def console(stderr: bool = False, quiet: bool = False) -> "Console":
     """A console that wraps nothing and colours nothing by itself."""
     from rich.console import Console
 
-    return Console(soft_wrap=True, highlight=False, markup=False, stderr=stderr)
+    return Console(soft_wrap=True, highlight=False, markup=False, stderr=stderr, quiet=quiet)
 
 
-def live(stderr: bool = False) -> tuple["Console", Any]:
+def live(stderr: bool = False, quiet: bool = False) -> tuple["Console", Any]:
     """A console, and a function that shows one line: in place on a terminal, now and then in a log.
 
     On `stderr` where the output itself is meant for another program.
     """
-    out, spoken = console(stderr), 0.0
+    out, spoken = console(stderr, quiet), 0.0
 
     def show(status: Any, text: str) -> None:
         nonlocal spoken
@@ -60,13 +77,71 @@ def write_page(out: Path) -> Path:
     return write_report(out, NAMES)
 
 
+def train_live(
+    out: Path, distributed: bool, train: Callable[..., Any], summary: Callable[[Any], str]
+) -> None:
+    """Trains in a results folder, shows how it goes, and ends with a summary and what was written.
+
+    `train(show=..., mesh=...)` does it. Of several processes the first one alone shows and writes.
+    """
+    mesh = all_devices() if distributed else None
+    team = Team(mesh)
+    screen, show = live(quiet=not team.leads)
+    if mesh is not None:
+        processes = len({device.process_index for device in mesh.devices.flat})
+        screen.print(f"devices: {mesh.size}, processes: {processes}")
+
+    def claim() -> None:
+        stack.enter_context(claimed(out))
+
+    with ExitStack() as stack:
+        team.told(claim)
+        status = stack.enter_context(screen.status("compiling"))
+        try:
+            result = train(show=lambda text: show(status, text), mesh=mesh)
+        except (ValueError, FloatingPointError) as error:
+            raise UserError(str(error)) from None
+        except KeyboardInterrupt:
+            raise StoppedError("add --resume to go on from the checkpoint.") from None
+        if not team.leads:
+            return
+        page = write_page(out)
+    screen.print(f"{summary(result)} (stopped by {result['reason']})")
+    screen.print(f"written: {', '.join(map(str, [*result['files'], page]))}")
+
+
+def all_devices() -> "Mesh":
+    """A mesh of all devices, those of other processes included where there are any."""
+    import jax
+
+    names = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    try:
+        count, process = (int(given[name]) if name in given else None for name in names[1:])
+        if (count, process) != (None, None) and (count is None or process not in range(count)):
+            raise ValueError("these are no number of processes and one of them")
+        jax.distributed.initialize(num_processes=count, process_id=process)
+    except ValueError as error:
+        if given:
+            raise UserError(
+                f"--distributed: {', '.join(names)} must all be set and fit together: an address such as "
+                f"node1:1234, the number of processes, and which this one is, from 0; got {given} ({error})."
+            ) from None
+    except RuntimeError as error:
+        raise UserError(f"--distributed: the processes do not find each other: {error}") from None
+    return jax.make_mesh((jax.device_count(),), ("rows",))
+
+
 def whole_numbers(option: str, text: str) -> list[int]:
     """Whole numbers with commas between."""
     try:
-        return [int(part) for part in text.split(",")]
+        found = [int(part) for part in text.split(",")]
+        if not all(1 <= number < 2**31 for number in found):
+            raise ValueError
+        return found
     except ValueError:
         raise UserError(
-            f"{option} must be whole numbers with commas between, such as 1,2,5; got {text!r}."
+            f"{option} must be whole numbers of at least 1 with commas between, such as 1,2,5; got {text!r}."
         ) from None
 
 
@@ -84,7 +159,15 @@ def read_matrix(option: str, path: Path) -> Float[np.ndarray, "m n"]:
         array = READERS[path.suffix](path)
     except OSError as error:
         raise UserError(f"{option} {path} cannot be read: {error.strerror or error}.") from None
-    except (ValueError, EOFError) as error:
+    except (
+        ValueError,
+        EOFError,
+        MemoryError,
+        OverflowError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise UserError(f"{option} {path} is not a {path.suffix} file of numbers: {error}") from None
     if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.size:
         raise UserError(

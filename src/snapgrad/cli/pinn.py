@@ -1,14 +1,14 @@
 """`snapgrad pinn`: train a PINN of the zoo, live."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..pinn import ZOO, Record
-from ..reproduce import claimed
-from ._shared import Out, Seed, StoppedError, UserError, console, live, write_page
+from ._shared import Distributed, Out, Resume, Seconds, Seed, Steps, console, train_live
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 def command(
     problem: Annotated[str, typer.Argument(help="Such as poisson-2d; `list` shows all.")],
     method: Annotated[str, typer.Option(help="auto, spring, sng, engd, engd-w, adam or lbfgs.")] = "auto",
-    steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many seconds.")] = None,
+    steps: Steps = None,
+    seconds: Seconds = None,
     seed: Seed = 0,
     out: Out = Path("results"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of this run.")] = False,
+    resume: Resume = False,
+    distributed: Distributed = False,
     as_json: Annotated[bool, typer.Option("--json", help="Of `list`: for programs.")] = False,
 ) -> None:
     """Trains a PINN of the zoo and draws its solution and its error against time."""
@@ -33,26 +34,10 @@ def command(
         else:
             console().print(zoo_table())
         return
-    screen, show = live()
-    with claimed(out), screen.status("compiling") as status:
-        try:
-            result = study.train(
-                problem,
-                method=method,
-                steps=steps,
-                seconds=seconds,
-                seed=seed,
-                out=out,
-                resume=resume,
-                show=lambda text: show(status, text),
-            )
-        except (ValueError, FloatingPointError) as error:
-            raise UserError(str(error)) from None
-        except KeyboardInterrupt:
-            raise StoppedError("add --resume to go on from the checkpoint.") from None
-        page = write_page(out)
-    screen.print(f"{study.line(result)}  (stopped by {result['reason']})")
-    screen.print(f"written: {', '.join(map(str, [*result['files'], page]))}")
+    train = partial(
+        study.train, problem, method=method, steps=steps, seconds=seconds, seed=seed, out=out, resume=resume
+    )
+    train_live(out, distributed, train, study.line)
 
 
 def zoo_table() -> "Table":

@@ -13,18 +13,18 @@ from ._shared import Out, Seed, StoppedError, UserError, console, write_page
 
 def command(
     system: Annotated[str, typer.Argument(help="tfim, heisenberg or j1j2: a chain of spins.")],
-    size: Annotated[int | None, typer.Option(min=1, help="Sites of the chain.")] = None,
+    size: Annotated[int | None, typer.Option(min=1, max=10**5, help="Sites of the chain.")] = None,
     methods: Annotated[
         str, typer.Option(help="Of default, spring, sng and sr, with commas.")
     ] = "default,spring,sr",
-    samples: Annotated[int | None, typer.Option(min=1, help="Samples per iteration, k.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Iterations.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, max=10**7, help="Samples per iteration, k.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, max=10**7, help="Iterations.")] = None,
     step_size: Annotated[float | None, typer.Option(min=0.0, help="η, of all but the default.")] = None,
     momentum: Annotated[float | None, typer.Option(min=0.0, help="μ of SPRING.")] = None,
     damping: Annotated[
         float | None, typer.Option(min=0.0, help="λ, all along, of all but the default.")
     ] = None,
-    alpha: Annotated[int | None, typer.Option(min=1, help="Hidden units per site.")] = None,
+    alpha: Annotated[int | None, typer.Option(min=1, max=10**4, help="Hidden units per site.")] = None,
     seed: Seed = 0,
     out: Out = Path("results"),
     resume: Annotated[

@@ -37,8 +37,8 @@ def command(
     spectrum: Annotated[str, typer.Option(help="Singular values of the random J: flat, power:P, exp:R.")] = (
         "power:2"
     ),
-    m: Annotated[int, typer.Option(min=1, help="Rows of the random J.")] = 1000,
-    n: Annotated[int, typer.Option(min=1, help="Columns of the random J.")] = 100,
+    m: Annotated[int, typer.Option(min=1, max=10**9, help="Rows of the random J.")] = 1000,
+    n: Annotated[int, typer.Option(min=1, max=10**7, help="Columns of the random J.")] = 100,
     damping: Annotated[float, typer.Option(min=0.0, help="λ.")] = 0.0,
     sampling: Annotated[str, typer.Option(help="svs or uniform.")] = "svs",
     seed: Seed = 0,

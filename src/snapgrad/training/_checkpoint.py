@@ -4,8 +4,9 @@ import hashlib
 import io
 import json
 import os
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import equinox as eqx
 import jax
@@ -17,6 +18,7 @@ from .._files import write_atomic
 FORMAT = 1
 """Raised whenever files of an earlier format can no longer be read."""
 _MAGIC = b"snapgrad checkpoint\n"
+_NPY_HEADER = 2**12  # bytes, more than one of NumPy ever takes
 
 
 def save(path: str | os.PathLike[str], tree: PyTree) -> None:
@@ -62,7 +64,19 @@ def load(path: str | os.PathLike[str], like: PyTree) -> PyTree:
 
 
 def write_checkpoint(path: Path, tree: PyTree, about: dict[str, Any]) -> None:
-    """A line of magic, a line of JSON (`about`, the leaves and a checksum), and the arrays one by one."""
+    """Writes a checkpoint, whole or not at all: a line of magic, a line of JSON, and the arrays one by one.
+
+    **Arguments:**
+
+    - `path`: the file; its folder must exist.
+    - `tree`: the arrays.
+    - `about`: what JSON can hold, stored beside the leaves' shapes and a checksum.
+
+    ```python
+    from pathlib import Path
+    sg.training.write_checkpoint(Path("a.snap"), {"w": jnp.ones(3)}, {"step": 7})
+    ```
+    """
     buffer = io.BytesIO()
     eqx.tree_serialise_leaves(buffer, _numbers(tree))
     arrays = buffer.getvalue()
@@ -75,36 +89,69 @@ def write_checkpoint(path: Path, tree: PyTree, about: dict[str, Any]) -> None:
     write_atomic(path, _MAGIC + json.dumps(header).encode() + b"\n" + arrays)
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], bytes]:
-    """The header of a checkpoint and its arrays as bytes, checked for damage."""
-    content = path.read_bytes()
-    if not content.startswith(_MAGIC):
+def read_header(path: Path) -> dict[str, Any]:
+    """The header of the checkpoint at `path`, checked for damage; the arrays are left where they are.
+
+    `ValueError` says what is wrong with the file.
+
+    ```python
+    from pathlib import Path
+    sg.training.write_checkpoint(Path("a.snap"), {"w": jnp.ones(3)}, {"step": 7})
+    sg.training.read_header(Path("a.snap"))["about"]           # {"step": 7}
+    ```
+    """
+    with path.open("rb") as file:
+        return _header(path, file)
+
+
+def _header(path: Path, file: IO[bytes]) -> dict[str, Any]:
+    if file.read(len(_MAGIC)) != _MAGIC:
         raise ValueError(f"{path} is not a snapgrad checkpoint.")
-    line, _, arrays = content[len(_MAGIC) :].partition(b"\n")
     try:
-        header = json.loads(line)
-        form, digest = header["format"], header["sha256"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is damaged: its header cannot be read.") from None
+        header = json.loads(file.readline())
+        form, leaves = header["format"], header["leaves"]
+        sound = isinstance(header["sha256"], str) and isinstance(header["about"], dict)
+        sound &= all(
+            isinstance(name, str) and isinstance(kind, str) and all(type(n) is int and n >= 0 for n in shape)
+            for name, shape, kind in (leaves if form == FORMAT else ())
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        header, sound, form = {}, False, FORMAT
     if form != FORMAT:
         raise ValueError(
             f"{path} has checkpoint format {form}, and this version of snapgrad reads format {FORMAT}: "
             f"read it with the version that wrote it."
         )
-    if hashlib.sha256(arrays).hexdigest() != digest:
-        raise ValueError(f"{path} is damaged or cut off: its checksum is not the stored one.")
-    return header, arrays
+    if not sound:
+        raise ValueError(f"{path} is damaged: its header cannot be read.")
+    return header
 
 
 def read_checkpoint(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
-    """The stored tree and what was stored about it."""
-    header, arrays = read_header(path)
-    _same_leaves(path, header["leaves"], _described(like))
+    """The tree stored at `path` and what was stored about it.
+
+    `like` is a tree of the same structure, shapes and dtypes; `ValueError` names the first difference.
+
+    ```python
+    from pathlib import Path
+    sg.training.write_checkpoint(Path("a.snap"), {"w": jnp.ones(3)}, {"step": 7})
+    tree, about = sg.training.read_checkpoint(Path("a.snap"), like={"w": jnp.zeros(3)})
+    ```
+    """
+    with path.open("rb") as file:
+        header = _header(path, file)
+        # Before anything is read, however large the file says it is.
+        _same_leaves(path, header["leaves"], _described(like))
+        most = sum(16 * prod(shape) + _NPY_HEADER for _, shape, _ in header["leaves"])
+        arrays = file.read(most + 1)
+    if hashlib.sha256(arrays).hexdigest() != header["sha256"]:
+        raise ValueError(f"{path} is damaged or cut off: its checksum is not the stored one.")
     numbers = _numbers(like)
     try:
         tree = eqx.tree_deserialise_leaves(io.BytesIO(arrays), numbers)
-    except RuntimeError as error:  # what is there is not the array that the header promises
-        raise ValueError(f"{path} is damaged: its arrays cannot be read ({error}).") from None
+    except Exception as error:  # what is there is not the array that the header promises
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} is damaged: its arrays cannot be read ({reason}).") from None
     tree = jax.tree.map(
         lambda new, old: np.asarray(new) if isinstance(old, np.ndarray) else new, tree, numbers
     )

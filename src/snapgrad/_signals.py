@@ -1,0 +1,67 @@
+"""Interruptions that are not lost."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+TERMINATED = 128 + signal.SIGTERM
+"""What a shell reports of a process that was terminated."""
+AGAIN = 0.01
+"""Seconds after which a signal is sent again that came at a moment when nothing can be raised."""
+
+
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """SIGTERM, which schedulers send, as an interruption within, as Ctrl-C is; what came is in the list.
+
+    Python drops what is raised while it collects garbage, and JAX has a function of its own there, in which
+    many a signal is noticed that comes during a compilation: Ctrl-C or SIGTERM would be without effect. Such
+    a signal is sent again. An object that was interrupted while it was made may fail when it is removed: that
+    is of no interest to anyone.
+
+    Whoever has a handler of SIGTERM or of Ctrl-C keeps it; so do threads, which cannot have one.
+    """
+    came: list[int] = []
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield came
+        return
+    usual = {
+        kind: handler
+        for kind, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler))
+        if signal.getsignal(kind) is handler
+    }
+
+    def stop(number: int, frame: Any) -> None:
+        del frame
+        came.append(number)
+        raise KeyboardInterrupt
+
+    def dropped(what: Any) -> None:
+        if what.exc_type is not KeyboardInterrupt:
+            if not came:
+                before(what)
+            return
+        number = came[-1] if came else signal.SIGINT
+        again = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+
+    def printed(kind: Any, value: Any, trace: Any) -> None:
+        if kind is not KeyboardInterrupt:  # compiled code prints what it then drops
+            shown(kind, value, trace)
+
+    before, sys.unraisablehook = sys.unraisablehook, dropped
+    shown, sys.excepthook = sys.excepthook, printed
+    for kind in usual:
+        signal.signal(kind, stop)
+    try:
+        yield came
+    finally:
+        for kind, handler in usual.items():
+            signal.signal(kind, handler)
+        sys.unraisablehook, sys.excepthook = before, shown

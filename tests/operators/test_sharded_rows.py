@@ -37,12 +37,12 @@ def products(jac, u, params):
     return jac.gram(), jac.mv(params), ravel_pytree(jac.rmv(u))[0], jac.dense()
 
 
-def compare(one, many, params=params):
+def compare(one, many, params=params, even=True):
     u = jnp.linspace(-1, 1, one.shape[0])
     found = products(many, u, params)
     for a, b in zip(found, products(one, u, params), strict=True):
         close(a, b)
-    assert not found[0].sharding.is_fully_replicated
+    assert not even or not found[0].sharding.is_fully_replicated
 
 
 a, b = jacobian(model, params, x), jacobian(pair, params, y)
@@ -69,12 +69,19 @@ assert error < 5e-3, error
 text = jax.jit(lambda p: a.shard(mesh).gram()).lower(params).compile().as_text()
 assert "collective-permute" in text and "all-gather" not in text  # factors travel, rows do not
 
+for count in (4 * devices - 1, 2):  # points that devices cannot share evenly
+    uneven = jacobian(pair, params, x[:count])
+    compare(uneven, uneven.shard(mesh), even=False)
+    weights = jnp.linspace(1, 2, 2 * count)
+    close(uneven.shard(mesh).scale(weights).centre().gram(), uneven.scale(weights).centre().gram())
+    both = stack([uneven.centre(), b]).shard(mesh)
+    compare(stack([uneven.centre(), b]), both, even=False)
 try:
-    jacobian(model, params, x[:-1]).shard(mesh)
+    a.shard(jax.make_mesh((2, 2), ("a", "b")))
 except ValueError as e:
-    assert f"`mesh` has {{devices}} devices" in str(e)
+    assert "`mesh` must have one axis" in str(e)
 else:
-    raise AssertionError("an uneven share was accepted")
+    raise AssertionError("a mesh of two axes was accepted")
 print("same")
 """
 

@@ -8,9 +8,11 @@ from ._pairs import from_pairs as from_pairs
 from ._pairs import to_pairs as to_pairs
 from ._realify import realify as realify
 from ._restrict import restrict as restrict
+from ._rows import AbstractRows as AbstractRows
 from ._rows import CentredJacobian as CentredJacobian
 from ._rows import RestrictedJacobian as RestrictedJacobian
 from ._rows import ScaledJacobian as ScaledJacobian
+from ._rows import rows_mesh as rows_mesh
 from ._sharded import ShardedJacobian as ShardedJacobian
 from ._stacked import StackedJacobian as StackedJacobian
 from ._stacked import stack as stack

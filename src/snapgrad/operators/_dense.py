@@ -5,9 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
-from .._checks import same_tree
+from .._checks import Given, same_tree
 from .._contracts import Params
 from ..linalg import gram
 from ..structure import Full, Leaf
@@ -36,7 +37,7 @@ class DenseJacobian(AbstractFactored):
 
     rows: PyTree[Float[Array, "k ..."]]
 
-    def __init__(self, rows: Any):
+    def __init__(self, rows: Given[ArrayLike, "k n"]):
         leaves, tree = jax.tree_util.tree_flatten_with_path(rows)
         if not leaves:
             raise ValueError("`rows` must hold at least one array, got an empty tree.")

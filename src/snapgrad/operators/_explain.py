@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from .. import _memory
 from ..linalg import splits
 from ..structure import LeafPlan, Plan, contract
 
@@ -90,7 +91,8 @@ class Explanation(NamedTuple):
     def __str__(self) -> str:
         head = ("leaf", "shape", "how", "flops", "memory", "why")
         table = [head] + [
-            (r.leaf, str(list(r.shape)), r.how, _short(r.flops), _bytes(r.memory), r.why) for r in self.leaves
+            (r.leaf, str(list(r.shape)), r.how, _short(r.flops), _memory.size(r.memory), r.why)
+            for r in self.leaves
         ]
         widths = [max(len(line[i]) for line in table) for i in range(len(head))]
         lines = [
@@ -101,7 +103,7 @@ class Explanation(NamedTuple):
             for line in table
         ]
         lines.append(
-            f"gram of {self.rows} rows: {_short(self.flops)} flops, at most {_bytes(self.memory)}; "
+            f"gram of {self.rows} rows: {_short(self.flops)} flops, at most {_memory.size(self.memory)}; "
             f"blocks of {self.block_size} of {self.points} points ({self.choice}); {self.products}"
         )
         lines.append(
@@ -116,7 +118,7 @@ def explain(plan: Plan, sizes: Sizes, options: Options) -> Explanation:
     block = choose_block(plan, sizes, options)
     choice = "all at once"
     if options.memory_limit is not None:
-        choice = f"chosen for a memory limit of {_bytes(options.memory_limit)}"
+        choice = f"chosen for a memory limit of {_memory.size(options.memory_limit)}"
     elif block < sizes.points:
         choice = "as given"
     rows = sizes.points * sizes.outputs
@@ -165,6 +167,20 @@ def gram_bytes(plan: Plan, sizes: Sizes, block: int) -> int:
     return kernel * item + block * (held + 2 * cast + plan.workspace() * sizes.factor_bytes)
 
 
+def check_memory(plan: Plan, sizes: Sizes, block: int) -> None:
+    """`MemoryError` where the kernel and the factors it is made of certainly do not fit."""
+    item = jnp.dtype(sizes.kernel).itemsize
+    rows = sizes.points * sizes.outputs
+    _memory.require(2 * rows**2 * item, f"the kernel of {rows} rows and one copy of it", _memory.FEWER_ROWS)
+    held = rows**2 * item + block * plan.numbers() * sizes.factor_bytes
+    _memory.require(
+        held,
+        f"the kernel of {rows} rows in blocks of {block} of {sizes.points} points",
+        "a smaller `block_size` or a `memory_limit` of sg.jacobian, fewer rows per step (`batch_size`, "
+        'points), or solver="cg" take less',
+    )
+
+
 def choose_block(plan: Plan, sizes: Sizes, options: Options, wanted: int | None = None) -> int:
     """The number of points per block: as asked, else the most that fit in the memory limit, else all."""
     if wanted is not None or options.memory_limit is None:
@@ -179,8 +195,8 @@ def choose_block(plan: Plan, sizes: Sizes, options: Options, wanted: int | None 
     if low == 0:
         least = gram_bytes(plan, sizes, 1)
         raise ValueError(
-            f"`memory_limit` must be at least {_bytes(least)} for {sizes.points * sizes.outputs} rows, "
-            f"even one point at a time; got {_bytes(options.memory_limit)}."
+            f"`memory_limit` must be at least {_memory.size(least)} for {sizes.points * sizes.outputs} rows, "
+            f"even one point at a time; got {_memory.size(options.memory_limit)}."
         )
     return low
 
@@ -244,10 +260,3 @@ def _short(number: int) -> str:
         if number >= 10**exponent:
             return f"{number / 10**exponent:.3g}{unit}"
     return str(number)
-
-
-def _bytes(number: int) -> str:
-    for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if number >= 2**exponent:
-            return f"{number / 2**exponent:.3g} {unit}"
-    return f"{number} B"

@@ -6,8 +6,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
-from .._checks import positive_int, trainable
+from .._checks import Given, positive_int, trainable
 from .._contracts import Batch, Params
 from ._explain import SPLIT, Options
 from ._realify import Realified
@@ -26,15 +27,15 @@ _UNITS = {
 
 
 def jacobian(
-    fn: Any,
+    fn: Given[Callable, ""],
     params: Params,
     batch: Batch,
     *,
     block_size: int | None = None,
     memory_limit: int | str | None = None,
     precision: str = "highest",
-    factor_dtype: Any = None,
-    gram_dtype: Any = None,
+    factor_dtype: Given[DTypeLike | None, ""] = None,
+    gram_dtype: Given[DTypeLike | None, ""] = None,
 ) -> StructuredJacobian:
     """The rows ∂f(θ, x_i)/∂θ over a batch, as `gram`, `mv`, `rmv` and `dense`, without forming them.
 

@@ -14,9 +14,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
+from jax.sharding import AxisType, Mesh
 from jaxtyping import Array, Float
 
-from .._checks import real_array
+from .._checks import Given, real_array
 from .._contracts import AbstractJacobian, Params
 from ..linalg import gram
 from ..structure.compat import jit
@@ -25,7 +26,18 @@ from ._selection import Selection, select
 
 
 class AbstractRows(AbstractJacobian):
-    """A Jacobian whose rows belong to points, `outputs` consecutive rows to each."""
+    """A Jacobian whose rows belong to points, `outputs` consecutive rows to each.
+
+    Those of `sg.jacobian`, `sg.DenseJacobian` and `sg.stack` are such. They can be weighted, centred,
+    restricted to some of the parameters and spread over devices, and stay such rows.
+
+    ```python
+    model = lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"]
+    params, points = {"W": jnp.ones((2, 3)), "v": jnp.ones(3)}, jnp.linspace(-1, 1, 8).reshape(4, 2)
+    jac = sg.jacobian(model, params, points)
+    isinstance(jac.scale(2.0).centre(), sg.operators.AbstractRows)                 # True
+    ```
+    """
 
     @property
     @abc.abstractmethod
@@ -97,6 +109,27 @@ class AbstractRows(AbstractJacobian):
         """
         selection = select(self._parameters(), keep)
         return self if selection.whole == selection.part else self._restrict(selection)
+
+    @final
+    def shard(self, mesh: Given[Mesh, ""]) -> "AbstractRows":
+        """The same rows spread over the devices of a one-dimensional `jax.sharding.Mesh`.
+
+        Points that devices cannot share evenly are no obstacle. Rows that are stored, as those of
+        `sg.DenseJacobian`, stay where they are.
+
+        ```python
+        model = lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"]
+        params, points = {"W": jnp.ones((2, 3)), "v": jnp.ones(3)}, jnp.linspace(-1, 1, 8).reshape(4, 2)
+        mesh = jax.make_mesh((jax.device_count(),), ("rows",))
+        sg.jacobian(model, params, points).centre().shard(mesh).gram()
+        ```
+        """
+        return self._shard(rows_mesh(mesh))
+
+    def _shard(self, mesh: Mesh) -> "AbstractRows":
+        """These rows over a mesh that was checked."""
+        del mesh
+        return self
 
     def _scale(self, weights: Float[Array, " k"]) -> "AbstractRows":
         """diag(w) J."""
@@ -191,6 +224,9 @@ class ScaledJacobian(AbstractRows):
     def _restrict(self, selection: Selection) -> AbstractRows:
         return ScaledJacobian(self.inner._restrict(selection), self.weights)
 
+    def _shard(self, mesh: Mesh) -> AbstractRows:
+        return ScaledJacobian(self.inner._shard(mesh), self.weights)
+
     def _parameters(self) -> Params:
         return self.inner._parameters()
 
@@ -256,6 +292,9 @@ class CentredJacobian(AbstractRows):
     def _restrict(self, selection: Selection) -> AbstractRows:
         return CentredJacobian(self.inner._restrict(selection), self.weights)
 
+    def _shard(self, mesh: Mesh) -> AbstractRows:
+        return CentredJacobian(self.inner._shard(mesh), self.weights)
+
     def _parameters(self) -> Params:
         return self.inner._parameters()
 
@@ -300,6 +339,9 @@ class RestrictedJacobian(AbstractRows):
         """The trained columns as a matrix."""
         return self.inner.dense()[:, self.selection.columns()]
 
+    def _shard(self, mesh: Mesh) -> AbstractRows:
+        return RestrictedJacobian(self.inner._shard(mesh), self.selection)
+
 
 class AnyRows(AbstractRows):
     """A Jacobian of a class that this library does not know, as a block with one row per point."""
@@ -331,6 +373,29 @@ class AnyRows(AbstractRows):
     def dense(self) -> Float[Array, "k n"]:
         """J as a matrix."""
         return self.inner.dense()
+
+
+def rows_mesh(mesh: Given[Mesh, ""]) -> Mesh:
+    """A mesh for rows, checked. The compiler may place arrays in it as it likes: collectives are explicit.
+
+    **Arguments:**
+
+    - `mesh`: a `jax.sharding.Mesh` of one axis, of whatever name.
+
+    **Returns:** a mesh of the same devices. `TypeError` if it is no mesh, `ValueError` if it has more axes.
+
+    ```python
+    sg.operators.rows_mesh(jax.make_mesh((jax.device_count(),), ("rows",)))
+    ```
+    """
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            f'`mesh` must be a jax.sharding.Mesh such as jax.make_mesh((jax.device_count(),), ("rows",)), '
+            f"got {type(mesh).__name__}."
+        )
+    if len(mesh.axis_names) != 1:
+        raise ValueError(f"`mesh` must have one axis, over rows; got {mesh.axis_names}.")
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,))
 
 
 def as_rows(jac: AbstractJacobian) -> AbstractRows:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float
 
@@ -20,11 +20,14 @@ from ._selection import Selection
 
 
 class ShardedJacobian(AbstractRows):
-    """A Jacobian `inner` whose points are shared out over the devices of a `mesh`; made by `jac.shard(mesh)`.
+    """A Jacobian whose points are shared out over the devices of a `mesh`; made by `jac.shard(mesh)`.
 
     Each device keeps the factors of its own points. For the kernel they pass round the ring, half of the way:
     the other half of the blocks are transposes, sent back. `gram` and `mv` come out sharded by rows,
     `rmv` is summed over the devices. The result equals that of one device to rounding.
+
+    `inner` has as many points as the devices can share evenly: the last one is repeated where `points` is
+    not a multiple of their number, and the rows of what was added are left out of every result.
 
     ```python
     model = lambda p, x: jnp.tanh(x @ p["W"]) @ p["v"]
@@ -35,12 +38,13 @@ class ShardedJacobian(AbstractRows):
     """
 
     inner: AbstractFactored
+    points: int = eqx.field(static=True)
     mesh: Mesh = eqx.field(static=True)
 
     @property
     def shape(self) -> tuple[int, int]:
         """`(k, n)`, over all devices."""
-        return self.inner.shape
+        return self.points * self.outputs, self.inner.shape[1]
 
     @property
     def outputs(self) -> int:
@@ -49,30 +53,35 @@ class ShardedJacobian(AbstractRows):
 
     def gram(self) -> Float[Array, "k k"]:
         """J Jᵀ, each device holding its own rows of it."""
-        return ring(self)
+        return self._cut(ring(self), 2)
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
         """J φ, sharded by rows."""
         same_tree("tangent", tangent, self._parameters(), "the parameters")
-        return _mv(self, tangent)
+        return self._cut(_mv(self, tangent))
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
         """Jᵀ u, the sum over devices."""
-        return _rmv(self, cotangent)
+        if jnp.shape(cotangent) != self.shape[:1]:
+            raise ValueError(
+                f"`cotangent` must have one entry per row, shape {self.shape[:1]}; "
+                f"got {jnp.shape(cotangent)}."
+            )
+        return _rmv(self, jnp.pad(cotangent, (0, self.inner.shape[0] - self.shape[0])))
 
     def dense(self) -> Float[Array, "k n"]:
         """J as a matrix, sharded by rows."""
-        return _dense(self)
+        return self._cut(_dense(self))
 
     def _scale(self, weights: Float[Array, " k"]) -> AbstractRows:
-        return self._like(self.inner._scale(weights))
+        return self._like(self.inner._scale(_lengthened(weights, self.inner.shape[0])))
 
     def _moved(self) -> AbstractRows:
         return self._like(self.inner._moved())
 
     def _meet(self, other: AbstractRows) -> Float[Array, "k q"]:
         if isinstance(other, ShardedJacobian) and other.mesh == self.mesh:
-            return ring(self, other)
+            return self._cut(ring(self, other))[:, : other.shape[0]]
         return jnp.matmul(self.dense(), other.dense().T, precision=lax.Precision.HIGHEST)
 
     def _restrict(self, selection: Selection) -> AbstractRows:
@@ -83,27 +92,35 @@ class ShardedJacobian(AbstractRows):
 
     def _like(self, rows: AbstractRows) -> AbstractRows:
         assert isinstance(rows, AbstractFactored), "rows with factors stay so when weighted or restricted"
-        return ShardedJacobian(rows, self.mesh)
+        return ShardedJacobian(rows, self.points, self.mesh)
+
+    def _cut(self, rows: Float[Array, "..."], axes: int = 1) -> Float[Array, "..."]:
+        """Without the rows (and columns) of points that were added."""
+        return rows if rows.shape[0] == self.shape[0] else rows[(slice(self.shape[0]),) * axes]
 
     @property
     def _axis(self) -> str:
         return self.mesh.axis_names[0]
 
 
-def shard(jac: AbstractFactored, mesh: Any) -> ShardedJacobian:
-    """The same Jacobian with its points spread over a one-dimensional mesh, which must divide them evenly."""
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"`mesh` must be a jax.sharding.Mesh, got {type(mesh).__name__}.")
-    if len(mesh.axis_names) != 1:
-        raise ValueError(f"`mesh` must have one axis, over points; got {mesh.axis_names}.")
+def shard(jac: AbstractFactored, mesh: Mesh) -> ShardedJacobian:
+    """The same Jacobian with its points spread over a one-dimensional mesh."""
     points = jac.shape[0] // jac.outputs
-    if points % mesh.size:
-        raise ValueError(
-            f"`mesh` has {mesh.size} devices, of which the number of points must be a multiple; "
-            f"got {points} points."
+    shared = -(-points // mesh.size) * mesh.size
+    if shared > points:
+        lengthen = lambda leaf: _lengthened(leaf, leaf.shape[0] // points * shared)  # noqa: E731
+        jac = eqx.tree_at(
+            lambda j: j._per_point(),
+            jac,
+            jax.tree.map(lengthen, jac._per_point()),
+            is_leaf=lambda x: x is None,
         )
-    # The collectives here are explicit, so the compiler may place arrays between them as it likes.
-    return ShardedJacobian(jac, Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,)))
+    return ShardedJacobian(jac, points, mesh)
+
+
+def _lengthened(array: Float[Array, "k ..."], count: int) -> Float[Array, "q ..."]:
+    """With its last entry repeated, so that nothing new and perhaps not finite comes in."""
+    return jnp.pad(array, [(0, count - array.shape[0])] + [(0, 0)] * (array.ndim - 1), mode="edge")
 
 
 @jit

@@ -1,12 +1,14 @@
 """Blocks of rows on the same parameters, one below the other, and the kernels between them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from .._checks import Given
 from .._contracts import AbstractJacobian, Params
 from ..structure.compat import jit
 from ._rows import AbstractRows, as_rows
@@ -66,6 +68,9 @@ class StackedJacobian(AbstractRows):
     def _restrict(self, selection: Selection) -> AbstractRows:
         return StackedJacobian(tuple(block._restrict(selection) for block in self.blocks))
 
+    def _shard(self, mesh: Mesh) -> AbstractRows:
+        return StackedJacobian(tuple(block._shard(mesh) for block in self.blocks))
+
     def _parameters(self) -> Params:
         return self.blocks[0]._parameters()
 
@@ -82,7 +87,7 @@ def _stacked_gram(blocks: tuple[AbstractRows, ...]) -> Float[Array, "k k"]:
     return jnp.block(grid)
 
 
-def stack(blocks: Any) -> StackedJacobian:
+def stack(blocks: Given[Sequence[AbstractJacobian], ""]) -> StackedJacobian:
     """Rows of several Jacobians on the same parameters, for example a PINN's interior and boundary.
 
     **Arguments:**

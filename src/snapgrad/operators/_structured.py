@@ -11,11 +11,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Inexact, PRNGKeyArray, PyTree
 
+from .. import _memory
 from .._checks import same_tree
 from .._contracts import Batch, Params
 from ..structure import Full, Leaf, Outer, Plan, factors, make_plan, reverse_only
 from ..structure.compat import jit
-from ._explain import Explanation, Options, Sizes, choose_block, explain
+from ._explain import Explanation, Options, Sizes, check_memory, choose_block, explain
 from ._kernel import Source, kernel
 from ._rows import AbstractFactored, AbstractRows
 from ._selection import Selection
@@ -72,6 +73,7 @@ class StructuredJacobian(AbstractFactored):
 
         With a `block_size` of b points (here or given to `sg.jacobian`) the factors of at most two blocks
         exist at a time, and are computed again for each block before theirs. `explain` states the bound.
+        `MemoryError` says what takes less where it certainly does not fit.
         """
         return _gram(self, block_size)
 
@@ -91,6 +93,12 @@ class StructuredJacobian(AbstractFactored):
 
     def dense(self) -> Float[Array, "k n"]:
         """J as a matrix; a complex leaf gives its real columns, then its imaginary ones."""
+        k, n = self.shape
+        _memory.require(
+            k * n * jnp.dtype(self.dtype).itemsize,
+            f"the Jacobian of {k} rows and {n} parameters as a matrix",
+            "fewer rows per step (`batch_size`, points) take less",
+        )
         return _dense(self)
 
     def explain(self) -> Explanation:
@@ -113,13 +121,6 @@ class StructuredJacobian(AbstractFactored):
         """The real type of the factors."""
         name = self.options.factor_dtype
         return self.dtype if name is None else jnp.dtype(name)
-
-    def shard(self, mesh: Any) -> ShardedJacobian:
-        """The same operator with its points spread over a one-dimensional `jax.sharding.Mesh`.
-
-        The number of points must be a multiple of the number of devices.
-        """
-        return shard(self, mesh)
 
     def gram_error(self, key: PRNGKeyArray, gram: Float[Array, "k k"] | None = None) -> Float[Array, ""]:
         """The relative error of K v on a random v, against J (Jᵀ v) in the parameters' own precision."""
@@ -159,6 +160,7 @@ class StructuredJacobian(AbstractFactored):
         """Factors of blocks of rows, for kernels; `axis` names the mesh axis that holds other rows."""
         plan, jac = self._factor_plan()
         block = choose_block(plan, self._sizes(), self.options, block_size)
+        check_memory(plan, self._sizes(), block)
 
         def reference(sample: list[Leaf]) -> list[Leaf]:
             means = [factors.typical(leaf) for leaf in sample]
@@ -189,6 +191,9 @@ class StructuredJacobian(AbstractFactored):
 
     def _parameters(self) -> Params:
         return self.params
+
+    def _shard(self, mesh: Any) -> ShardedJacobian:
+        return shard(self, mesh)
 
     def _per_point(self) -> Any:
         return self.batch, self.weights

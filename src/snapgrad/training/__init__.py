@@ -5,6 +5,8 @@ from ._checkpoint import read_checkpoint as read_checkpoint
 from ._checkpoint import read_header as read_header
 from ._checkpoint import save as save
 from ._checkpoint import write_checkpoint as write_checkpoint
+from ._devices import FirstProcessError as FirstProcessError
+from ._devices import Team as Team
 from ._fit import CHECKPOINT as CHECKPOINT
 from ._fit import DEFAULT_STEPS as DEFAULT_STEPS
 from ._fit import fit as fit

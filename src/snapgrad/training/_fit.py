@@ -2,12 +2,13 @@
 
 import hashlib
 import inspect
+import json
 import os
 import re
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
-from .._checks import positive_int, real_scalar, trainable
+from .. import _files
+from .._checks import Given, positive_int, real_scalar, trainable
 from .._contracts import (
     REASONS,
     AbstractMethod,
@@ -32,6 +35,8 @@ from ..methods import Auto
 from ..problems import LeastSquares
 from ..sampling import AllRows, Uniform
 from ._checkpoint import read_checkpoint, read_header, write_checkpoint
+from ._devices import Team, local, placed
+from ._endings import ends_in_order
 from ._progress import shown
 from ._run import advance, measure, prepare
 from ._step import Setup, TrainState, as_transformation
@@ -52,6 +57,7 @@ GOALS = ("relative_l2", "relative_error", "loss")
 Callback = Callable[[dict[str, float], TrainState], Any]
 
 
+@ends_in_order
 def fit(
     problem: AbstractProblem,
     key: PRNGKeyArray,
@@ -71,6 +77,7 @@ def fit(
     record_every: int = 25,
     params: Params = None,
     state: TrainState | None = None,
+    mesh: Given[Mesh | None, ""] = None,
 ) -> Result:
     """Trains a problem until a limit is reached or nothing improves any more; nothing needs tuning.
 
@@ -86,7 +93,9 @@ def fit(
     - `batch_size`: rows per step, in place of a sampler.
     - `optimizer`: η, a schedule of it, or any optax transformation. Methods that choose their own step want
       the default of 1.
-    - `checkpoint`: a folder to store the state in, every 30 seconds, at the end and on Ctrl-C.
+    - `checkpoint`: a folder to store the state in, every 30 seconds, at the end, on Ctrl-C and on SIGTERM, by
+      which schedulers announce the end; the process then exits with code 143. It belongs to one process at a
+      time.
     - `resume`: go on from the checkpoint in that folder if there is one, bit for bit as if never stopped;
       `steps` and `seconds` then count from the very first step. With False a checkpoint that is there is
       refused, never overwritten.
@@ -96,10 +105,15 @@ def fit(
     - `record_every`: steps between two records.
     - `params`, `state`: where to start, in place of `problem.init`; a `state` comes from an earlier result,
       and `steps` and `seconds` then count from there.
+    - `mesh`: devices to spread the rows of each step over, a `jax.sharding.Mesh` of one axis such as
+      `jax.make_mesh((jax.device_count(),), ("rows",))`; parameters and data are on each of them. Results do
+      not depend on the number of devices, but for rounding. After `jax.distributed.initialize()` a mesh may
+      span processes and hosts: all of them make the same call, and the first one writes and keeps the time.
 
     **Returns:** a `sg.Result`; its `reason` says why it stopped. `FloatingPointError` if none of many steps
     in a row was finite, with the row or point that is to blame where the problem can tell; `ValueError` if a
-    checkpoint belongs to another problem, key or method.
+    checkpoint is damaged or belongs to another problem, key or method; `OSError` if it cannot be written or
+    another process writes there; `MemoryError`, with what would take less, if a step does not fit.
 
     ```python
     x = jnp.linspace(0, 1, 6)
@@ -123,15 +137,35 @@ def fit(
         begun = params if state is None else state.params
         like = eqx.filter_eval_shape(problem.init, key) if begun is None else begun
         sampler = _default_sampler(problem, like, batch_size)
-    setup, current = prepare(problem, key, method, sampler, transform, params, state)
-    log = _Log(first=int(current.step))
-    store = None
-    if checkpoint is not None:
-        store = _Store(Path(checkpoint) / CHECKPOINT, _fingerprint(setup, every))
-        found = store.read(current, resume and state is None)
-        if found is not None:
-            current, log = found
-    return _loop(setup, current, log, limits, every, store, callback, progress)
+    setup, current = prepare(problem, key, method, sampler, transform, params, state, mesh)
+    log, team = _Log(first=int(current.step)), Team(setup.mesh)
+    with ExitStack() as stack:
+        store = None
+        if checkpoint is not None:
+            store = _Store(Path(checkpoint) / CHECKPOINT, _fingerprint(setup, every), team)
+            team.told(lambda: stack.enter_context(_claimed(Path(checkpoint))))
+            found = store.begin(local(current, setup.mesh), resume and state is None)
+            if found is not None:
+                current, log = placed(found[0], setup.mesh), found[1]
+        return _loop(setup, current, log, limits, every, store, callback, progress and team.leads, team)
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """The folder of a checkpoint for this process alone; errors say what to do."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(_files.locked(folder))
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                error.errno,
+                "another process is training there: wait for it, or choose another folder for `checkpoint`",
+                str(folder),
+            ) from None
+        except OSError as error:
+            text = f"{error.strerror}: choose another folder for `checkpoint`"
+            raise OSError(error.errno, text, str(folder)) from None
+        yield
 
 
 @dataclass(frozen=True)
@@ -149,9 +183,10 @@ class _Log:
     first: int = 0
     spent: float = 0.0
     rows: list[dict[str, float]] = field(default_factory=list)
+    converged: bool = False
 
     def cut(self, rows: int, spent: float) -> "_Log":
-        return _Log(self.first, spent, self.rows[:rows])
+        return _Log(self.first, spent, self.rows[:rows], self.converged)
 
     def arrays(self) -> dict[str, np.ndarray]:
         names = dict.fromkeys(name for row in self.rows for name in row)
@@ -164,7 +199,21 @@ class _Store:
 
     path: Path
     mark: dict[str, str]
+    team: Team
     written: float = field(default_factory=time.monotonic)
+
+    def begin(self, like: TrainState, resume: bool) -> tuple[TrainState, _Log] | None:
+        """What there is to go on from, on every process of the run, though the first alone reads it."""
+        found = like, _Log()
+
+        def read() -> str | None:
+            nonlocal found
+            stored = self.read(like, resume)
+            found = found if stored is None else stored
+            return None if stored is None else json.dumps(asdict(stored[1]))
+
+        text = self.team.told(read)
+        return None if text is None else (self.team.shared(found[0]), _Log(**json.loads(text)))
 
     def read(self, like: TrainState, resume: bool) -> tuple[TrainState, _Log] | None:
         if not self.path.exists():
@@ -174,20 +223,42 @@ class _Store:
                 f"`checkpoint` holds a run already, {self.path}: go on with `resume=True`, delete it, or "
                 f"choose another folder."
             )
-        header, _ = read_header(self.path)
-        for name, stored in header["about"].get("mark", {}).items():
+        about = read_header(self.path)["about"]
+        if not isinstance(about.get("mark"), dict) or not {"first", "spent", "rows"} <= about.keys():
+            raise ValueError(
+                f"{self.path} holds no run of sg.fit: choose another folder for `checkpoint`, or delete it."
+            )
+        for name, stored in about["mark"].items():
             if stored != self.mark.get(name):
                 raise ValueError(
                     f"{self.path} belongs to a run with another {name}: choose another folder for "
                     f"`checkpoint`, or delete that one."
                 )
-        state, about = read_checkpoint(self.path, like)
-        return state, _Log(about["first"], about["spent"], about["rows"])
+        try:
+            state, _ = read_checkpoint(self.path, like)
+        except ValueError as error:
+            raise ValueError(f"{error} To begin anew, delete that file.") from None
+        return state, _Log(about["first"], about["spent"], about["rows"], about.get("converged", False))
 
     def write(self, state: TrainState, log: _Log) -> None:
         about = {"mark": self.mark, "first": log.first, "spent": log.spent, "rows": log.rows}
-        write_checkpoint(self.path, jax.device_get(state), about)
+        about["converged"] = log.converged
+
+        def store() -> None:
+            try:
+                write_checkpoint(self.path, jax.device_get(state), about)
+            except OSError as error:
+                text = f"{error.strerror}: free space, and the same call goes on from the last checkpoint"
+                raise OSError(error.errno, text, str(self.path)) from None
+
+        self.team.told(store)
         self.written = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether the last one was long ago, by the clock of the first process."""
+        (late,) = self.team.agree(time.monotonic() - self.written > CHECKPOINT_SECONDS)
+        return bool(late)
 
 
 def _loop(
@@ -199,6 +270,7 @@ def _loop(
     store: _Store | None,
     callback: Callback | None,
     progress: bool,
+    team: Team,
 ) -> Result:
     every_row = isinstance(setup.sampler, AllRows)
     goal, stuck, stopped, resumed = _Goal(), 0, False, bool(log.rows)
@@ -215,18 +287,20 @@ def _loop(
 
     for row in log.rows:  # of an earlier part of this run
         goal.update(row)
+    good = state, len(log.rows), log.spent  # what belongs together, whenever Ctrl-C comes
     with ExitStack() as stack:
+        stack.push(interrupted)
+        stop_if_asked = stack.enter_context(team.together())
         show = stack.enter_context(shown(progress, limits.steps, limits.seconds))
         if not log.rows:
             last = record()
             goal.update(last)
-            stopped = callback is not None and bool(callback(last, state))
+            (stopped,) = map(bool, team.agree(callback is not None and bool(callback(last, state))))
         state, _ = advance(setup, state, jnp.asarray(0))  # compiles, outside the time that is counted
-        reason = _reason(log, goal, limits, stopped, resumed and bool(setup.converged(state)))
+        over = log.converged or (resumed and bool(setup.converged(state)))
+        reason = _reason(log, goal, limits, stopped, over)
         begun = state
-        good = state, len(log.rows), log.spent  # what belongs together, whenever Ctrl-C comes
-        if store is not None:
-            stack.push(interrupted)
+        good = state, len(log.rows), log.spent
         while reason is None:
             done = int(state.step)
             count = int(min(every - done % every, limits.steps - (done - log.first)))
@@ -237,7 +311,8 @@ def _loop(
             unmoved = every_row and count == every and not refused and _equal(after.params, state.params)
             if refused and state is begun:
                 _check(setup, begun)
-            state, log.spent = after, log.spent + time.perf_counter() - began
+            state = after
+            (log.spent,) = team.agree(log.spent + time.perf_counter() - began)
             last = record()
             goal.update(last)
             show(last, goal.name)
@@ -249,12 +324,15 @@ def _loop(
                     f"residuals are finite but their derivatives or the steps are not. Look for a square "
                     f"root or a norm at zero, or raise the damping."
                 )
-            stopped = callback is not None and bool(callback(last, state))
+            (stopped,) = map(bool, team.agree(callback is not None and bool(callback(last, state))))
             reason = _reason(log, goal, limits, stopped, bool(converged) or bool(unmoved))
+            log.converged = reason == "converged"
             good = state, len(log.rows), log.spent
-            if store is not None and (reason or time.monotonic() - store.written > CHECKPOINT_SECONDS):
+            if store is not None and (store.due or reason):
                 store.write(state, log)
+            stop_if_asked()
     code = jnp.asarray(REASONS.index(reason))
+    setup, state = local((setup, state), setup.mesh)
     return Result(setup.problem.complete(state.params), log.arrays(), code, state.rejected, state)
 
 
@@ -329,6 +407,7 @@ def _default_sampler(problem: AbstractProblem, params: Params, batch_size: int |
 def _check(setup: Setup, state: TrainState) -> None:
     """Ask the problem, where it can tell, to name what is not finite on the next batch."""
     if type(setup.problem).check is not AbstractProblem.check:
+        setup, state = local((setup._replace(mesh=None), state), setup.mesh)
         batch, _ = eqx.filter_jit(Setup.draw)(setup, state)
         for part in batch if isinstance(batch, Pair) else (batch,):
             setup.problem.check(state.params, part)
@@ -356,7 +435,17 @@ def _fingerprint(setup: Setup, every: int) -> dict[str, str]:
 
 
 def with_options_of(loop: Callable) -> Callable[[Callable], Callable]:
-    """Shows the keyword arguments of `loop` in the signature of a function that hands its `options` on."""
+    """Shows the keyword arguments of `loop` in the signature of a function that hands its `options` on.
+
+    ```python
+    @sg.training.with_options_of(sg.fit)
+    def fit_twice(problem, key, **options):
+        first = sg.fit(problem, key, **options)
+        return sg.fit(problem, key, state=first.state, **options)
+
+    help(fit_twice)                                    # names steps, seconds, tol, …
+    ```
+    """
 
     def decorate(fn: Callable) -> Callable:
         mine = inspect.signature(fn)

@@ -6,11 +6,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from .._checks import positive_int, trainable
+from .._checks import Given, positive_int, trainable
 from .._contracts import REASONS, AbstractMethod, AbstractProblem, AbstractSampler, Params, Result, State
+from ..operators import rows_mesh
+from ._devices import Team, gathered, local, placed
 from ._step import Setup, TrainState, as_transformation
+from ._threads import warn_of_few_threads
 
 
 def run(
@@ -24,6 +28,7 @@ def run(
     params: Params = None,
     state: TrainState | None = None,
     record_every: int = 1,
+    mesh: Given[Mesh | None, ""] = None,
 ) -> Result:
     """Trains for `steps` steps in one compiled loop, without looking up; `sg.fit` is the loop that does.
 
@@ -41,6 +46,7 @@ def run(
     - `params`: where to start; default `problem.init`.
     - `state`: in its place, the `state` of an earlier result, to go on exactly as if never stopped.
     - `record_every`: steps between two records of the metrics.
+    - `mesh`: devices to spread the rows of each step over, as in `sg.fit`.
 
     **Returns:** a `sg.Result`. `ValueError` if sampler and problem do not have the same number of rows.
 
@@ -58,8 +64,8 @@ def run(
     """
     positive_int("steps", steps)
     positive_int("record_every", record_every)
-    setup, state = prepare(problem, key, method, sampler, as_transformation(optimizer), params, state)
-    end, history = _scan(setup, state, steps, min(record_every, steps))
+    setup, state = prepare(problem, key, method, sampler, as_transformation(optimizer), params, state, mesh)
+    end, history = local(_scan(setup, state, steps, min(record_every, steps)), setup.mesh)
     code = jnp.asarray(REASONS.index("steps"))
     return Result(problem.complete(end.params), history, code, end.rejected, end)
 
@@ -72,8 +78,27 @@ def prepare(
     optimizer: optax.GradientTransformation,
     params: Params,
     state: TrainState | None,
+    mesh: Given[Mesh | None, ""] = None,
 ) -> tuple[Setup, TrainState]:
-    """What stays the same during training, and the state to start from."""
+    """What stays the same during training, and the state to start from; `sg.training.advance` takes both.
+
+    **Arguments:**
+
+    - `problem`, `key`, `method`, `sampler`: as for `sg.run`.
+    - `optimizer`: an optax transformation; `sg.training.as_transformation` makes one of a learning rate.
+    - `params`: where to start, or None for what the problem suggests.
+    - `state`: in its place, the `sg.training.TrainState` of an earlier run.
+    - `mesh`: devices to spread the rows over, as in `sg.fit`.
+
+    ```python
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    rate, sampler = sg.training.as_transformation(0.1), sg.sampling.AllRows(6)
+    setup, state = sg.training.prepare(problem, jax.random.key(1), sg.SNG(1e-3), sampler, rate, None, None)
+    ```
+    """
+    mesh = None if mesh is None else rows_mesh(mesh)
+    Team(mesh)  # refuses a mesh that this process cannot train on
+    warn_of_few_threads()
     if problem.num_rows is not None and sampler.num_rows not in (None, problem.num_rows):
         raise ValueError(
             f"`sampler` draws from {sampler.num_rows} rows, but `problem` has {problem.num_rows}: "
@@ -84,7 +109,8 @@ def prepare(
     params = None if params is None else trainable("params", params)
     key_init, key_loop, key_sampler = _keys(key)
     setup = Setup(problem, method, sampler, optimizer, key_loop)
-    return setup, _begin(setup, params, key_init, sampler.init(key_sampler)) if state is None else state
+    state = _begin(setup, params, key_init, sampler.init(key_sampler)) if state is None else state
+    return placed(setup, mesh)._replace(mesh=mesh), placed(state, mesh)
 
 
 # One program for all of it: eager operations are compiled one by one.
@@ -119,7 +145,7 @@ def _scan(
     if steps % record_every:
         state, last = chunk(state, None, steps % record_every)
         parts.append(jax.tree.map(lambda x: x[None], last))
-    return state, jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+    return gathered((state, jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)), setup.mesh)
 
 
 @eqx.filter_jit
@@ -127,6 +153,19 @@ def advance(setup: Setup, state: TrainState, count: Int[Array, ""]) -> tuple[Tra
     """`count` steps, fewer if the method converges on the way, and whether it does.
 
     One compilation serves every count. What an earlier run has found of convergence does not count.
+
+    **Arguments:**
+
+    - `setup`, `state`: what `sg.training.prepare` returned, or the state of the call before.
+    - `count`: how many steps at the most, an array of shape `()`.
+
+    ```python
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    rate, sampler = sg.training.as_transformation(0.1), sg.sampling.AllRows(6)
+    setup, state = sg.training.prepare(problem, jax.random.key(1), sg.SNG(1e-3), sampler, rate, None, None)
+    state, converged = sg.training.advance(setup, state, jnp.asarray(5))
+    state.params, state.rejected
+    ```
     """
 
     def unfinished(carry: tuple[TrainState, Bool[Array, ""]]) -> Bool[Array, ""]:
@@ -138,11 +177,12 @@ def advance(setup: Setup, state: TrainState, count: Int[Array, ""]) -> tuple[Tra
         now = setup.step(before)
         return now, setup.converged(now) & (now.rejected == before.rejected)
 
-    return jax.lax.while_loop(unfinished, step, (state, jnp.zeros((), bool)))
+    return gathered(jax.lax.while_loop(unfinished, step, (state, jnp.zeros((), bool))), setup.mesh)
 
 
 @eqx.filter_jit
 def measure(setup: Setup, state: TrainState) -> dict[str, Array]:
     """What there is to record of a state: the problem's metrics, and what method and sampler report."""
     metrics = setup.problem.metrics(state.params) | setup.sampler.report(state.sampler)
-    return {"rejected": state.rejected, **metrics, **setup.method.report(state.method)}
+    found = {"rejected": state.rejected, **metrics, **setup.method.report(state.method)}
+    return gathered(found, setup.mesh)

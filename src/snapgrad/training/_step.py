@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from .._checks import same_tree
@@ -16,13 +17,16 @@ from .._contracts import (
     AbstractProblem,
     AbstractSampler,
     Batch,
+    Linearisation,
     Pair,
     Params,
     State,
     guard,
     tree_where,
 )
+from ..operators import AbstractRows
 from ..sampling import AllRows
+from ._devices import gathered, spread
 
 
 class TrainState(eqx.Module):
@@ -61,7 +65,19 @@ def move(
 ) -> tuple[Move, Bool[Array, ""]]:
     """One step of method and optimizer, and whether it was finite; if not, everything is as it was.
 
-    `params` may be None, as optax allows; then only what is added to them is known.
+    **Arguments:**
+
+    - `method`, `optimizer`: the method, and an optax transformation of its direction.
+    - `lin`: the `sg.Linearisation` of the batch at the parameters, or the pair that the method takes.
+    - `params`: the parameters, or None, as optax allows; then only what is added to them is known.
+    - `method_state`, `optimizer_state`: what each of them returned before, or `init(params)` at first.
+
+    ```python
+    params, rate, method = jnp.zeros(2), optax.sgd(0.1), sg.SNG(1e-3)
+    lin = sg.linearise(lambda p, x: jnp.tanh(p @ x) - 0.5, params, jnp.eye(2))
+    after, finite = sg.training.move(method, rate, lin, params, method.init(params), rate.init(params))
+    after.params, finite
+    ```
     """
     direction, proposed = method.propose(lin, method_state)
     if params is not None:
@@ -76,13 +92,18 @@ def move(
 
 
 class Setup(NamedTuple):
-    """What stays the same from step to step; `key` is the randomness of the batches."""
+    """What stays the same from step to step; `key` is the randomness of the batches.
+
+    With a `mesh` the rows of a batch and what the sampler remembers of them are spread over its devices, and
+    everything else is on each of them. Random numbers do not depend on how they are spread.
+    """
 
     problem: AbstractProblem
     method: AbstractMethod
     sampler: AbstractSampler
     optimizer: optax.GradientTransformation
     key: PRNGKeyArray
+    mesh: Mesh | None = None
 
     def begin(self, params: Params, sampler: State) -> TrainState:
         """The state before the first step, from parameters and the state of the sampler."""
@@ -99,7 +120,15 @@ class Setup(NamedTuple):
         """The batch of the next step, and the sampler's state after it."""
         linearise: Callable = partial(self.problem.linearise, state.params)
         sampler = self.sampler.at(state.params)
-        return sampler.draw(jax.random.fold_in(self.key, state.step), state.sampler, linearise)
+        key = jax.random.fold_in(self.key, state.step)
+        return spread(sampler.draw(key, spread(state.sampler, self.mesh), linearise), self.mesh)
+
+    def linearise(self, params: Params, batch: Batch) -> Linearisation:
+        """The problem on a batch, its rows where the batch is."""
+        lin = self.problem.linearise(params, batch)
+        if self.mesh is None or not isinstance(lin.jacobian, AbstractRows):
+            return lin
+        return eqx.tree_at(lambda lin: lin.jacobian, lin, lin.jacobian.shard(self.mesh))
 
     def converged(self, state: TrainState) -> Bool[Array, ""]:
         """Whether the method has converged; on a part of the rows it could not know."""
@@ -110,13 +139,14 @@ class Setup(NamedTuple):
     def step(self, state: TrainState) -> TrainState:
         """Draw a batch, linearise, step; a step that is not finite is counted and changes nothing else."""
         batch, drawn = self.draw(state)
-        linearise = partial(self.problem.linearise, state.params)
+        linearise = partial(self.linearise, state.params)
         lin = Pair(*map(linearise, batch)) if isinstance(batch, Pair) else linearise(batch)
         after, ok = move(self.method, self.optimizer, lin, state.params, state.method, state.optimizer)
+        whole = gathered(after, self.mesh)
         return TrainState(
-            params=after.params,
-            method=after.method,
-            optimizer=after.optimizer,
+            params=whole.params,
+            method=whole.method,
+            optimizer=whole.optimizer,
             sampler=tree_where(ok, drawn, state.sampler),
             step=state.step + 1,
             rejected=state.rejected + jnp.where(ok, 0, 1),
@@ -124,7 +154,14 @@ class Setup(NamedTuple):
 
 
 def as_transformation(optimizer: Any) -> optax.GradientTransformation:
-    """An optax transformation as it is; a number or a schedule as gradient descent with that rate."""
+    """An optax transformation as it is; a number or a schedule as gradient descent with that rate.
+
+    `optimizer` is one of these; anything else is a `TypeError`.
+
+    ```python
+    sg.training.as_transformation(0.1), sg.training.as_transformation(optax.adam(1e-3))
+    ```
+    """
     if isinstance(optimizer, optax.GradientTransformation):
         return optimizer
     if optimizer is None or isinstance(optimizer, bool | str):

@@ -79,8 +79,14 @@ def test_cholesky_reads_the_lower_triangle_as_it_is():
 @pytest.mark.parametrize("condition", [1e12, 1e15])
 @pytest.mark.parametrize("lam", [1e-8, 1e-12, 1e-16, 1e-20])
 def test_cholesky_qr_is_as_accurate_as_qr(condition, lam):
-    """Damped least squares with unit columns, one refinement, against sixty digits."""
-    rng = np.random.default_rng(0)
+    """Damped least squares with unit columns, one refinement, against sixty digits, over eight draws."""
+    draws = [_errors(np.random.default_rng(seed), condition, lam) for seed in range(8)]
+    of_qr, found = np.sqrt(np.mean(np.square(draws), axis=0))
+    assert np.all(found < 3 * of_qr)
+
+
+def _errors(rng, condition, lam):
+    """Of both solvers: the error of the solution, and of what it fits, in which [A; √λI] measures it."""
     U, V = (np.linalg.qr(rng.normal(size=(rows, 9)))[0] for rows in (20, 9))
     rows = U * np.logspace(0, -np.log10(condition), 9) @ V.T
     rows /= np.linalg.norm(rows, axis=0)
@@ -91,14 +97,11 @@ def test_cholesky_qr_is_as_accurate_as_qr(condition, lam):
         exact = np.array([float(x) for x in mpmath.lu_solve(normal, M.T * mpmath.matrix(b.tolist()))])
 
     def errors(solver):
-        """Of the solution, and of what it fits: the norm in which [A; √λI] measures it."""
         x = np.asarray(_refined(jnp.asarray(rows), jnp.asarray(b), lam, solver)) - exact
         fit = np.sqrt(np.sum((rows @ x) ** 2) + lam * np.sum(x**2))
         return np.linalg.norm(x) / np.linalg.norm(exact), fit / np.linalg.norm(b)
 
-    of_qr, found = errors("auto"), errors("cholesky_qr")
-    assert found[0] < 3 * of_qr[0] + 1e-6
-    assert found[1] < 3 * of_qr[1] + 1e-12
+    return errors("auto"), errors("cholesky_qr")
 
 
 @partial(jax.jit, static_argnames="solver")

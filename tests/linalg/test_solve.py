@@ -180,3 +180,19 @@ def test_float32_spring_with_tiny_damping_converges():
     keys = jax.random.split(jax.random.key(1), 100)
     (x, _), _ = jax.jit(lambda: jax.lax.scan(advance, (x, method.init(x)), keys))()
     assert jnp.linalg.norm(A @ x - b) < 1e-3 * jnp.linalg.norm(b)
+
+
+def test_float32_kernels_are_factored_wherever_damping_is_above_their_rounding():
+    """There Cholesky's very numbers come back, as good as those of eigenvalues; below, the latter's do."""
+    rng = np.random.default_rng(2)
+    J = jnp.asarray(rng.normal(size=(200, 100)) / np.arange(1, 101), jnp.float32)  # of rank 100
+    K, b = gram(J), jnp.asarray(rng.normal(size=200), jnp.float32)
+    exact, rounding = np.asarray(J, float), float(jnp.finfo(jnp.float32).eps * jnp.linalg.norm(K))
+    error = lambda x, y: np.linalg.norm(x - y) / np.linalg.norm(y)  # noqa: E731
+    for times in (0.0, 1e-3, 0.5, 11.0, 100.0):
+        lam = jnp.float32(times * rounding)
+        found, by_eigh = psd_solve(K, b, lam), psd_solve(K, b, lam, "eigh")
+        np.testing.assert_array_equal(found, psd_solve(K, b, lam, "cholesky") if times > 10 else by_eigh)
+        if times > 10:
+            expected = reference(exact, np.asarray(b, float), float(lam))
+            assert error(J.T @ found, expected) < 1.5 * error(J.T @ by_eigh, expected) < 0.3

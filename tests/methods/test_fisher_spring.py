@@ -7,6 +7,7 @@ import pytest
 from steps import take
 
 import snapgrad as sg
+from snapgrad.methods._fisher_spring import _pseudoinverse
 
 STEPS = 25
 N = 6
@@ -149,3 +150,15 @@ def test_methods_that_judge_by_a_loss_refuse_where_there_is_none(method):
     lin = sg.Linearisation(jnp.ones(4), sg.DenseJacobian(jnp.eye(4)), lambda step: 1 - step, has_loss=False)
     with pytest.raises(ValueError, match=r"must have a loss on its batch.*FisherSpring"):
         method.direction(lin, method.init(jnp.zeros(4)))
+
+
+def test_damping_that_rounding_hides_is_raised():
+    """Rank 2 in float32 and no damping: the pseudoinverse all the same, and nothing for no kernel at all."""
+    draw = np.random.default_rng(3)
+    J = jnp.asarray(draw.normal(size=(5, 2)) @ draw.normal(size=(2, 8)), jnp.float32)
+    r = J @ jnp.asarray(draw.normal(size=8), jnp.float32)
+    pinv = lambda J: _pseudoinverse(sg.DenseJacobian(J), jnp.float32(0), "auto", r.dtype)[0](r)  # noqa: E731
+    U, s, Vt = np.linalg.svd(np.asarray(J, float), full_matrices=False)
+    wanted = (Vt[:2].T / s[:2]) @ (U[:, :2].T @ np.asarray(r, float))
+    np.testing.assert_allclose(pinv(J), wanted, rtol=0, atol=2e-5 * np.linalg.norm(wanted))
+    np.testing.assert_array_equal(pinv(0 * J), 0)

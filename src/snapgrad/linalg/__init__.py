@@ -15,6 +15,7 @@ from ._factorise import Factorisation as Factorisation
 from ._factorise import Solver as Solver
 from ._factorise import factorise as factorise
 from ._gram import gram as gram
+from ._gram import least_damping as least_damping
 from ._gram import psd_eigh as psd_eigh
 from ._gram import rank_cutoff as rank_cutoff
 from ._select import pivoted_cholesky as pivoted_cholesky

@@ -8,16 +8,17 @@ Gaussian Nyström sketch (Frangella, Tropp and Udell, 2023; `rank` products).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import Precision
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .._checks import positive_int, real_scalar
+from .._checks import Given, positive_int, real_scalar
 from ._gram import psd_eigh, rank_cutoff
 from ._select import pivoted_cholesky
 
@@ -99,7 +100,7 @@ class CG:
         if self.rank != 0:
             positive_int("rank", self.rank)
 
-    def goal(self, dtype: Any) -> float:
+    def goal(self, dtype: DTypeLike) -> float:
         """The tolerance for numbers of this type."""
         least = max(1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
         return least if self.tolerance is None else float(self.tolerance)
@@ -218,7 +219,9 @@ class _Iterate(NamedTuple):
         return _Iterate(x, r, p, rz, size, best, jnp.minimum(size, self.least), self.steps + 1)
 
 
-def nystrom(K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Any = None) -> LowRank:
+def nystrom(
+    K: Kernel, *, size: int, rank: int, key: PRNGKeyArray, dtype: Given[DTypeLike | None, ""] = None
+) -> LowRank:
     """The Nyström approximation (KΩ)(ΩᵀKΩ)⁺(KΩ)ᵀ for a Gaussian Ω with `rank` columns.
 
     **Arguments:**

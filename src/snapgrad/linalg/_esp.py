@@ -16,15 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._checks import positive_int, real_array
+from .._checks import Given, positive_int, real_array
 
 _BLOCK = 2**18  # entries of a node-by-eigenvalue block held in memory at once
 _BISECTIONS = 40  # any c is exact; a bracket of a few thousand shrinks far below what the nodes allow for
 
 
-def log_esp(q: Any, k: int, multiplicity: Any = None) -> Float[Array, ""]:
+def log_esp(
+    q: Given[ArrayLike, " m"], k: int, multiplicity: Given[ArrayLike, " m"] | None = None
+) -> Float[Array, ""]:
     """The logarithm of the elementary symmetric polynomial p_k(q); −∞ if fewer than k entries are nonzero.
 
     **Arguments:**
@@ -52,7 +55,9 @@ def log_esp(q: Any, k: int, multiplicity: Any = None) -> Float[Array, ""]:
     return _log_esp(q, weight, jnp.asarray(k, q.dtype), _half_nodes(q, k, multiplicity))
 
 
-def esp_ratios(q: Any, k: int, multiplicity: Any = None) -> Float[Array, " m"]:
+def esp_ratios(
+    q: Given[ArrayLike, " m"], k: int, multiplicity: Given[ArrayLike, " m"] | None = None
+) -> Float[Array, " m"]:
     """The ratios D_i = p_{k−1}(q without one entry q_i) / p_k(q), for every i.
 
     The arguments are those of `sg.linalg.log_esp`: `q`, `k` and `multiplicity`. Under squared volume sampling
@@ -65,15 +70,15 @@ def esp_ratios(q: Any, k: int, multiplicity: Any = None) -> Float[Array, " m"]:
     marginals = q * sg.linalg.esp_ratios(q, 2)                    # they add up to 2
     ```
     """
-    q, weight = _checked(q, multiplicity)
+    values, weight = _checked(q, multiplicity)
     k = positive_int("k", k)
-    rank = _rank(q, weight)
+    rank = _rank(values, weight)
     wanted = "`k` must be at most the number of nonzero entries of `q`"
     if isinstance(rank, Tracer):
-        q = eqx.error_if(q, rank < k, f"{wanted}.")
+        values = eqx.error_if(values, rank < k, f"{wanted}.")
     elif int(rank) < k:
         raise ValueError(f"{wanted}, which is {int(rank)}; got {k}.")
-    return _esp_ratios(q, weight, jnp.asarray(k, q.dtype), _half_nodes(q, k, multiplicity))
+    return _esp_ratios(values, weight, jnp.asarray(k, values.dtype), _half_nodes(values, k, multiplicity))
 
 
 def log_esp_table(q: Float[Array, " m"], k: int) -> Float[Array, "k_plus_1 m_plus_1"]:

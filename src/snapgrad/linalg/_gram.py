@@ -45,6 +45,25 @@ def rank_cutoff(size: int, dtype: jnp.dtype) -> float:
     return 10 * size * float(jnp.finfo(dtype).eps)
 
 
+def least_damping(K: Float[Array, "k k"]) -> Float[Array, ""]:
+    """The λ above which Cholesky's factors of K + λI are certain to be as good as eigenvalues of K.
+
+    It is ten times the rounding of K: a matrix is known to eps‖K‖ only, however it is factored. For ‖K‖ the
+    Frobenius norm is taken. That is close to the largest eigenvalue where a few of them dominate, as they do
+    in kernels of networks.
+
+    **Arguments:** `K`: a symmetric positive semidefinite matrix, which is not checked.
+
+    ```python
+    J = jax.random.normal(jax.random.key(0), (6, 4))
+    sg.linalg.least_damping(J @ J.T)                                       # about 2e-5 in float32
+    ```
+    """
+    most = jnp.diagonal(K).max()
+    unit = jnp.where(most > 0, most, 1)  # squares of entries may overflow
+    return rank_cutoff(1, K.dtype) * unit * jnp.linalg.norm(K / unit)
+
+
 def psd_eigh(K: Float[Array, "k k"]) -> tuple[Float[Array, " k"], Float[Array, "k k"], Bool[Array, " k"]]:
     """The eigenvalues of `K` (clipped at zero), its eigenvectors, and which eigenvalues are not zero.
 

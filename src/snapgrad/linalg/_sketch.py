@@ -17,16 +17,29 @@ class AbstractSketch(eqx.Module):
     """A random Ω, drawn anew at each step; `apply` gives ΩA and Ωb.
 
     Selecting rows costs O(kn) per step. The others mix all rows and cost O(kmn): use them where rows are
-    so unequal that few of them carry the system.
+    so unequal that few of them carry the system. One of your own needs these two:
+
+    ```python
+    class Averages(sg.linalg.AbstractSketch):                  # each combination is the mean of two rows
+        sample_size: int
+
+        def apply(self, key, A, b):
+            pairs = jax.random.choice(key, A.shape[0], (self.sample_size, 2))
+            return A[pairs].mean(axis=1), b[pairs].mean(axis=1)
+
+    A = jax.random.normal(jax.random.key(0), (6, 4))
+    sg.kaczmarz(A, A @ jnp.ones(4), sketch=Averages(3)).reason
+    ```
     """
 
     sample_size: eqx.AbstractVar[int]
+    """The number k of combinations."""
 
     @abc.abstractmethod
     def apply(
         self, key: PRNGKeyArray, A: Float[Array, "m n"], b: Float[Array, " m"]
     ) -> tuple[Float[Array, "k n"], Float[Array, " k"]]:
-        """(ΩA, Ωb)."""
+        """The rows ΩA and right-hand sides Ωb of one step, for an Ω that depends on `key` alone."""
 
 
 class AbstractMatrixSketch(AbstractSketch):

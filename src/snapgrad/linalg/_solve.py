@@ -9,7 +9,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from ._factorise import Solver, factorise
-from ._gram import rank_cutoff
+from ._gram import least_damping, rank_cutoff
 
 UNROLLED = 16
 """Systems up to this size are solved by plain arithmetic, which costs less than calls into LAPACK."""
@@ -31,10 +31,10 @@ def psd_solve(
     - `b`: the right-hand side, `[k]`.
     - `damping`: λ ≥ 0.
     - `solver`: `"auto"`, Cholesky wherever it is certain to be accurate, eigenvalues elsewhere. Certain means
-      that λ alone bounds the condition number or, failing that, that the inverse of the matrix scaled
-      to unit diagonal does; so rows of very different size do not count as dependent. `"cholesky"` never
-      checks, and is not finite for a singular system; `"eigh"` always takes eigenvalues, as
-      `sg.linalg.factorise` does.
+      that λ is above `sg.linalg.least_damping` or, failing that, that the inverse of the matrix scaled to
+      unit diagonal bounds the condition number likewise; so rows of very different size do not count as
+      dependent. `"cholesky"` never checks, and is not finite for a singular system; `"eigh"` always takes
+      eigenvalues, as `sg.linalg.factorise` does.
 
     Under `vmap` the costly branches run only if some member of the batch needs them.
 
@@ -56,15 +56,18 @@ def psd_solve(
 
     if solver == "cholesky":
         return plain()
-    limit = 1 / rank_cutoff(size, K.dtype)
-    diagonal = jnp.diagonal(K) + lam
-    certain = lam * limit > diagonal.max()
+    if size <= UNROLLED:  # k times the diagonal bounds ‖K‖ too, and costs nothing where a solve costs little
+        certain = lam > rank_cutoff(size, K.dtype) * jnp.diagonal(K).max()
+    else:
+        certain = lam > least_damping(K)
 
     def checked() -> Float[Array, " k"]:
-        # tr(B⁻¹) for B = A scaled to unit diagonal bounds its condition number from both sides.
-        factors = factorise(K, lam, "cholesky")
-        x = factors.solve(b)
-        well_posed = certain | (jnp.sum(factors.inverse_diagonal() * diagonal) < limit)
+        # ‖B‖ tr(B⁻¹) for B = K + λI scaled to unit diagonal bounds its condition number.
+        factors, diagonal = factorise(K, lam, "cholesky"), jnp.diagonal(K) + lam
+        x, root = factors.solve(b), jnp.sqrt(diagonal)
+        norm = 1 + jnp.linalg.norm(K / (root[:, None] * root[None]))
+        condition = norm * jnp.sum(factors.inverse_diagonal() * diagonal)
+        well_posed = certain | (condition * rank_cutoff(1, K.dtype) < 1)
         return _cond_any(~well_posed, lambda: jnp.where(well_posed, x, by_eigh()), lambda: x)
 
     return _cond_any(~certain, checked, plain)

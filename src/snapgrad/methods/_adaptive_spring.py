@@ -1,14 +1,15 @@
 """SPRING with damping, step size and momentum that tune themselves."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Scalar
 
-from .._checks import real_scalar
+from .._checks import Given, real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params, tree_where
 from ..linalg import CG
 from ._curvature import FIRST_PROBE, Curvature, identity, no_curvature
@@ -69,7 +70,12 @@ class AdaptiveSpring(AbstractMethod):
     bend: bool = eqx.field(static=True)
     solver: Literal["auto"] | CG = eqx.field(static=True)
 
-    def __init__(self, damping: Any = 1e-2, bend: bool = True, solver: Literal["auto", "cg"] | CG = "auto"):
+    def __init__(
+        self,
+        damping: Given[ArrayLike, ""] = 1e-2,
+        bend: bool = True,
+        solver: Literal["auto", "cg"] | CG = "auto",
+    ):
         self.damping = real_scalar("damping", damping, low=0)
         self.bend = bend
         self.solver = any_solver(solver, ("auto",))

@@ -1,11 +1,13 @@
 """A natural-gradient method without settings."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Scalar
 
+from .._checks import Given
 from .._contracts import AbstractMethod, Linearisation, Params
 from ..linalg import CG
 from ._adaptive_spring import AdaptiveSpring, AdaptiveSpringState
@@ -47,7 +49,12 @@ class Auto(AbstractMethod):
     many: LevenbergMarquardt
     few: AdaptiveSpring
 
-    def __init__(self, damping: Any = 1e-2, bend: bool = True, solver: Literal["auto", "cg"] | CG = "auto"):
+    def __init__(
+        self,
+        damping: Given[ArrayLike, ""] = 1e-2,
+        bend: bool = True,
+        solver: Literal["auto", "cg"] | CG = "auto",
+    ):
         self.many = LevenbergMarquardt(damping, bend)
         self.few = AdaptiveSpring(damping, bend, solver)
 

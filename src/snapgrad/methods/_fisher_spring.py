@@ -7,11 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Scalar
 
-from .._checks import real_scalar
+from .._checks import Given, real_scalar
 from .._contracts import AbstractJacobian, AbstractMethod, Linearisation, Params
-from ..linalg import CG, gram, psd_solve
+from ..linalg import CG, gram, least_damping, psd_solve
 from ..operators import RealPairs, from_pairs
 from ._matrix_free import CGState, any_solver, cg_after, cg_report, cg_state
 from ._system import linear_system
@@ -71,7 +72,7 @@ class FisherSpring(AbstractMethod):
     - `radius`: the longest step in Fisher length, the change of the state in radians; where the gain is less
       than 0.75, less in proportion to its square.
     - `damping`: the least λ, relative to the mean of the diagonal of JJᵀ; after a step of length δ it is at
-      least 0.3 δ.
+      least 0.3 δ, and never below what the rounding of JJᵀ hides (`sg.linalg.least_damping`).
     - `solver`: `"auto"`, by one factorisation, or `"cg"` (or a `sg.CG`), by products with J alone.
 
     ```python
@@ -87,7 +88,12 @@ class FisherSpring(AbstractMethod):
     damping: Float[Array, ""]
     solver: Literal["auto"] | CG = eqx.field(static=True)
 
-    def __init__(self, radius: Any = 0.08, damping: Any = 1e-3, solver: Literal["auto", "cg"] | CG = "auto"):
+    def __init__(
+        self,
+        radius: Given[ArrayLike, ""] = 0.08,
+        damping: Given[ArrayLike, ""] = 1e-3,
+        solver: Literal["auto", "cg"] | CG = "auto",
+    ):
         self.radius = real_scalar("radius", radius, low=0)
         self.damping = real_scalar("damping", damping, low=0)
         self.solver = any_solver(solver, ("auto",))
@@ -196,8 +202,10 @@ def _pseudoinverse(
         return system.pinv, system.solves
     if k <= n:
         K = jacobian.gram()
-        lam = damping.astype(K.dtype) * jnp.trace(K) / k
-        return lambda u: jacobian.rmv(psd_solve(K, u, lam)), []
+        # Always by Cholesky: eigenvalues take many times as long on a GPU, and know no more of K.
+        lam = jnp.maximum(damping.astype(K.dtype) * jnp.trace(K) / k, least_damping(K))
+        lam = jnp.where(lam > 0, lam, 1)
+        return lambda u: jacobian.rmv(psd_solve(K, u, lam, "cholesky")), []
     rows = RealPairs(jacobian)
     A = rows.dense()
     lam = damping.astype(A.dtype) * jnp.sum(A**2) / k

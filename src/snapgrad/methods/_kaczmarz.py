@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._checks import positive_int, real_array, real_scalar, same_tree
+from .._checks import Given, positive_int, real_array, real_scalar, same_tree
 from .._contracts import REASONS, AbstractSampler, Result, guard
 from ..linalg import AbstractSketch, GaussianSketch, RowSketch
 from ..operators import DenseJacobian
@@ -154,20 +155,20 @@ class KaczmarzState(NamedTuple):
 
 
 def kaczmarz(
-    A: Any,
-    b: Any,
+    A: Given[ArrayLike, "m n"],
+    b: Given[ArrayLike, " m"],
     key: PRNGKeyArray | None = None,
     *,
     sample_size: int | None = None,
     sketch: AbstractSketch | AbstractSampler | None = None,
-    damping: Any = 0.0,
-    momentum: Any = 0.0,
-    step_size: Any = 1.0,
+    damping: Given[ArrayLike, ""] = 0.0,
+    momentum: Given[ArrayLike, ""] = 0.0,
+    step_size: Given[ArrayLike, ""] = 1.0,
     steps: int = 10_000,
-    tol: Any = None,
+    tol: Given[ArrayLike, ""] | None = None,
     tail_averaging: bool = False,
     check_every: int | None = None,
-    params: Any = None,
+    params: Given[ArrayLike, " n"] | None = None,
     state: KaczmarzState | None = None,
 ) -> Result:
     """Solves A x = b, consistent or noisy, by (accelerated, regularised) sketch-and-project.

@@ -1,19 +1,20 @@
 """Levenberg–Marquardt: Gauss–Newton on the batch with damping that tunes itself."""
 
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Scalar
 
-from .._checks import real_scalar
+from .. import _memory
+from .._checks import Given, real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params
 from ..linalg import cgls, factorise, gram
 from ..operators import from_pairs, to_pairs
-from ._policy import REFINEMENTS, nearest_damping
+from ._policy import REFINEMENTS, least_squares_solver
 from ._trial import Scales, TrialState, attempt, dot, residual_at, trial_state
 
 
@@ -54,7 +55,7 @@ class LevenbergMarquardt(AbstractMethod):
     damping: Float[Array, ""]
     bend: bool = eqx.field(static=True)
 
-    def __init__(self, damping: Any = 1e-2, bend: bool = True):
+    def __init__(self, damping: Given[ArrayLike, ""] = 1e-2, bend: bool = True):
         self.damping = real_scalar("damping", damping, low=0)
         self.bend = bend
 
@@ -69,8 +70,14 @@ class LevenbergMarquardt(AbstractMethod):
     ) -> tuple[Params, LevenbergMarquardtState]:
         """The whole step, zero where it would raise the loss on the batch."""
         after = residual_at(lin, "sg.LevenbergMarquardt")
+        k, n = lin.jacobian.shape
+        _memory.require(  # measured: J as it is, scaled and stacked, JᵀJ and its factors
+            3 * n * (k + n) * lin.residual.dtype.itemsize,
+            f"Levenberg–Marquardt with {k} rows and {n} parameters",
+            "fewer parameters, or fewer rows per step (`batch_size`, points) with sg.AdaptiveSpring, which "
+            "needs no matrix of parameters, take less",
+        )
         J = lin.jacobian.dense()
-        k, n = J.shape
         before, unravel = ravel_pytree(state.scale)
         columns = jnp.sum(J**2, axis=0).astype(before.dtype)
         scale = jnp.maximum(before, columns)
@@ -79,9 +86,8 @@ class LevenbergMarquardt(AbstractMethod):
         # A column of zeros is a parameter without effect: any scale will do.
         root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
         A = J / root[None]
-        damping, shift = nearest_damping(state.trial.damping, k, n)
+        damping, shift, solver = least_squares_solver(state.trial.damping, k, n)
         lam, exact = damping.astype(J.dtype), shift is damping
-        solver = "auto" if exact else "cholesky"
         factors = factorise(lambda: gram(A.T), shift.astype(J.dtype), solver, rows=A, unit=1.0)
         factors = factors if exact else factors.for_many()  # refined below
 

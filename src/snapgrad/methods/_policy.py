@@ -34,15 +34,20 @@ def bearable_damping(damping: Float[Array, ""], rows: int, columns: int) -> Floa
     return jnp.maximum(damping, TRUSTED * rank_cutoff(columns, damping.dtype))
 
 
-def nearest_damping(damping: Float[Array, ""], rows: int, columns: int) -> tuple[Array, Array]:
-    """The relative damping that least squares can bear, and the one at which they are to be factored.
+def least_squares_solver(
+    damping: Float[Array, ""], rows: int, columns: int
+) -> tuple[Array, Array, Factorisation]:
+    """The relative damping that least squares can bear, the one at which they are factored, and how.
 
-    Where QR is not affordable, conjugate gradients make up for factors at a larger damping, up to a limit.
+    Where QR is not affordable, conjugate gradients make up for factors at a larger damping, up to a limit. In
+    float32 that limit is far too high, and Cholesky-QR keeps what squaring the rows would lose.
     """
     if affordable_solver(rows, columns) == "auto":
-        return damping, damping
+        return damping, damping, "auto"
+    if damping.dtype == jnp.float32:
+        return damping, damping, "cholesky_qr"
     least = TRUSTED * rank_cutoff(columns, damping.dtype)
-    return jnp.maximum(damping, least / REFINEMENTS**2), jnp.maximum(damping, least)
+    return jnp.maximum(damping, least / REFINEMENTS**2), jnp.maximum(damping, least), "cholesky"
 
 
 def trusted_part(solver: Factorisation) -> float:

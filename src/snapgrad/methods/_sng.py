@@ -1,11 +1,10 @@
 """Subsampled natural gradient."""
 
-from typing import Any
-
 import equinox as eqx
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Scalar
 
-from .._checks import float_params, real_scalar
+from .._checks import Given, float_params, real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params, State
 from ..linalg import CG, Solver
 from ._matrix_free import AnySolver, any_solver, cg_report, cg_state, pinv_step
@@ -36,7 +35,7 @@ class SNG(AbstractMethod):
     damping: Float[Array, ""]
     solver: Solver | CG = eqx.field(static=True)
 
-    def __init__(self, damping: Any = 0.0, solver: AnySolver = "auto"):
+    def __init__(self, damping: Given[ArrayLike, ""] = 0.0, solver: AnySolver = "auto"):
         self.damping = real_scalar("damping", damping, low=0)
         self.solver = any_solver(solver)
 

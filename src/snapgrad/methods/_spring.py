@@ -1,13 +1,12 @@
 """SPRING: subsampled projected-increment natural gradient."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Scalar
 
-from .._checks import float_params, real_scalar
+from .._checks import Given, float_params, real_scalar
 from .._contracts import AbstractMethod, Linearisation, Params
 from ..linalg import CG, Solver
 from ._matrix_free import AnySolver, CGState, any_solver, cg_report, cg_state, pinv_step
@@ -44,7 +43,12 @@ class Spring(AbstractMethod):
     momentum: Float[Array, ""]
     solver: Solver | CG = eqx.field(static=True)
 
-    def __init__(self, damping: Any = 0.0, momentum: Any = 0.9, solver: AnySolver = "auto"):
+    def __init__(
+        self,
+        damping: Given[ArrayLike, ""] = 0.0,
+        momentum: Given[ArrayLike, ""] = 0.9,
+        solver: AnySolver = "auto",
+    ):
         self.damping = real_scalar("damping", damping, low=0)
         self.momentum = real_scalar("momentum", momentum, low=0, below=1)
         self.solver = any_solver(solver)

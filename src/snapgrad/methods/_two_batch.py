@@ -1,12 +1,11 @@
 """The two-batch proxy of earlier analyses."""
 
-from typing import Any
-
 import equinox as eqx
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._checks import float_params, one_of, real_scalar
-from .._contracts import AbstractMethod, Params, State
+from .._checks import Given, float_params, one_of, real_scalar
+from .._contracts import AbstractMethod, Linearisation, Pair, Params, State
 from ..linalg import SOLVERS, Solver
 from ._pinv import inverse_fisher_apply
 
@@ -35,7 +34,7 @@ class TwoBatch(AbstractMethod):
     damping: Float[Array, ""]
     solver: Solver = eqx.field(static=True)
 
-    def __init__(self, damping: Any = 0.0, solver: Solver = "auto"):
+    def __init__(self, damping: Given[ArrayLike, ""] = 0.0, solver: Solver = "auto"):
         self.damping = real_scalar("damping", damping, low=0)
         self.solver = one_of("solver", solver, SOLVERS)
 
@@ -44,7 +43,9 @@ class TwoBatch(AbstractMethod):
         float_params("params", params)
         return ()
 
-    def propose(self, lin: Any, state: State) -> tuple[Params, State]:
+    def propose(
+        self, lin: Given[Pair | tuple[Linearisation, Linearisation], ""], state: State
+    ) -> tuple[Params, State]:
         """(J_{S'}ᵀJ_{S'} + λI)⁺J_Sᵀr_S."""
         if not (isinstance(lin, tuple) and len(lin) == 2):
             raise TypeError(

@@ -28,6 +28,11 @@ def test_a_run_leaves_curves_density_metrics_and_a_section(tmp_path):
     assert "±" in section["table"][0]["energy, Ha"]
     with pytest.raises(ResultsError, match="Add --resume"):
         study.train("H", steps=4, out=tmp_path, problem=problem)
+    end = {"dropped": 3.0, "rejected": 0.0}
+    record = json.loads(
+        (tmp_path / "molecule" / "H" / "ferminet-0" / "metrics.jsonl").read_text().splitlines()[-1]
+    )
+    assert study.line({**record, **end}, problem.molecule) == said[-1] + "  dropped 3"
     longer = study.train("H", steps=8, out=tmp_path, problem=problem, resume=True)
     assert longer["step"] == 8 and result["step"] == 4
 

@@ -118,7 +118,8 @@ def test_the_structure_of_the_kernel_is_found():
     np.testing.assert_allclose(K, J @ J.T, atol=1e-12 * float(jnp.abs(K).max()))
 
 
-def test_settings_that_cannot_be():
+def test_settings_that_go_together_and_that_cannot_be():
+    assert [molecules.FermiNet("He", width=width).pair_width for width in (256, 8)] == [16, 4]
     with pytest.raises(ValueError, match="`heads` must divide `width`"):
         molecules.Psiformer("He", width=6, heads=4)
     with pytest.raises(ValueError, match="`determinants` must be at least 1"):

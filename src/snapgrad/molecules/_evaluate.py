@@ -6,9 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from .._contracts import Params
 from ._molecule import Molecule
 from ._problem import VMC
@@ -23,13 +24,13 @@ CHEMICAL = 1.6e-3
 class Evaluation(NamedTuple):
     """The energy of a wavefunction with frozen parameters, in hartree.
 
-    - `energy`, `error`: the mean of the local energies and its standard error, by blocking.
-    - `variance`: of the local energies, zero for an exact eigenfunction.
+    - `energy`, `error`: the mean of the local energies and its standard error, by `sg.molecules.blocking`.
+    - `variance`: the variance of the local energies, which is zero for an exact eigenfunction.
     - `v_score`: electrons × variance / energy², which compares systems of different size.
-    - `acceptance`: of the moves.
-    - `correlation`: how many steps one independent step is worth, from the error by blocking.
-    - `walkers`, `steps`, `dropped`: what was averaged, and how many local energies were not finite and are
-      left out.
+    - `acceptance`: the part of the moves of walkers that was accepted.
+    - `correlation`: how many successive steps carry as much information as one independent step.
+    - `walkers`, `steps`: how many walkers were averaged, and how many times each was counted.
+    - `dropped`: how many local energies were not finite and are left out.
 
     ```python
     problem = sg.molecules.VMC(lambda p, x: -p * jnp.sum(jnp.linalg.norm(x, axis=-1)), "H",
@@ -124,11 +125,19 @@ def _walk(sampler: Metropolis, params: Params, key: PRNGKeyArray, state: WalkerS
     return state, means, variances, acceptance
 
 
-def blocking(series: Any) -> tuple[float, float]:
-    """The standard error of the mean of a correlated series, and how many of it make one independent number.
+def blocking(series: Given[ArrayLike, " N"]) -> tuple[float, float]:
+    """The standard error of the mean of a correlated series, by Flyvbjerg and Petersen's blocking.
 
-    Flyvbjerg and Petersen's blocking: averages of pairs, of pairs of those and so on lose their correlation,
-    and their error grows until they have; the largest counts, over all lengths of which there are 16 blocks.
+    Numbers that follow each other in a Monte Carlo run are alike, and the usual formula makes their error too
+    small. Averages of pairs, of pairs of pairs and so on lose this correlation, and the error that they give
+    grows until it is lost. The largest error is returned, over all lengths that leave at least 16 blocks.
+
+    **Arguments:**
+
+    - `series`: at least two numbers in the order in which they came, else `ValueError`.
+
+    **Returns:** the standard error of their mean, and how many successive numbers carry as much information
+    as one independent number.
 
     ```python
     noise = np.random.default_rng(0).standard_normal(4096)
@@ -151,10 +160,20 @@ def _standard_error(values: Float[np.ndarray, " t"]) -> float:
 
 
 def verdict(molecule: Molecule, history: dict[str, Any], found: Evaluation) -> str:
-    """In words: how good the energy is, and whether longer training would lower it.
+    """Says in words how good an energy is, and whether longer training would lower it.
 
-    The trend compares the last fifth of the training records with the fifth before; what it lowered the
-    energy by is set against the errors of both.
+    The energies of the last fifth of the training records are compared with those of the fifth before, and
+    the difference with its error. `sg.molecules.solve` has this text as `found.verdict`.
+
+    **Arguments:**
+
+    - `molecule`: a `sg.molecules.Molecule`; where its exact energy is known, the text says how far away it
+      is.
+    - `history`: the records of training, `result.history`. With fewer than ten the text says that they are
+      too few to see a trend.
+    - `found`: the energy after training, from `sg.molecules.evaluate`.
+
+    **Returns:** one sentence.
 
     ```python
     history = {"step": np.arange(50.0), "energy": np.full(50, -0.5), "energy_error": np.full(50, 1e-4)}

@@ -32,9 +32,11 @@ class FermiNet(eqx.Module):
     **Arguments:**
 
     - `molecule`: a `Molecule`, or what `sg.molecules.molecule` takes.
-    - `width`, `pair_width`, `layers`: of the streams of electrons and of pairs.
+    - `width`: how many features each electron has.
+    - `pair_width`: how many each pair of electrons has; default a sixteenth of `width`, and at least 4.
+    - `layers`: how many layers the network has.
     - `determinants`: how many are summed.
-    - `dtype`: of the parameters, and so of everything computed with them.
+    - `dtype`: the floating-point type of the parameters, and so of everything computed with them.
 
     `net(params, x)` is log|ψ| of one configuration x, [electrons, 3], those with spin up first;
     `net.sign_log(params, x)` has the sign as well.
@@ -57,14 +59,16 @@ class FermiNet(eqx.Module):
         self,
         molecule: Any,
         width: int = 256,
-        pair_width: int = 16,
+        pair_width: int | None = None,
         layers: int = 4,
         determinants: int = 16,
         dtype: Any = jnp.float32,
     ):
         self.molecule = as_molecule(molecule)
         self.width = positive_int("width", width)
-        self.pair_width = positive_int("pair_width", pair_width)
+        self.pair_width = positive_int(
+            "pair_width", max(4, width // 16) if pair_width is None else pair_width
+        )
         self.layers = positive_int("layers", layers)
         self.determinants = positive_int("determinants", determinants)
         self.dtype = jnp.dtype(dtype)

@@ -14,7 +14,15 @@ from ._molecule import Molecule
 
 
 def coulomb(molecule: Molecule) -> Callable[[Float[Array, "n 3"]], Float[Array, ""]]:
-    """The potential of electrons at x among nuclei: infinite where two particles meet.
+    """Coulomb's potential of the electrons and nuclei of a molecule, in hartree.
+
+    **Arguments:**
+
+    - `molecule`: a `sg.molecules.Molecule`. Its nuclei stay where they are, and their repulsion is part of
+      the potential.
+
+    **Returns:** a function of one configuration x, `[electrons, 3]` in bohr. It is infinite where two
+    particles are at the same place.
 
     ```python
     potential = sg.molecules.coulomb(sg.molecules.molecule("H"))
@@ -39,13 +47,16 @@ def coulomb(molecule: Molecule) -> Callable[[Float[Array, "n 3"]], Float[Array, 
 def local_energy(
     log_psi: Callable, params: Params, x: Float[Array, "n 3"], potential: Callable
 ) -> Float[Array, ""]:
-    """Hψ/ψ at one configuration: −½(Δ log|ψ| + |∇ log|ψ||²) + V; not finite where ψ vanishes or V does not.
+    """The local energy Hψ/ψ at one configuration of the electrons, −½(Δ log|ψ| + |∇ log|ψ||²) + V.
 
     **Arguments:**
 
     - `log_psi`: `log_psi(params, x)`, the logarithm of |ψ| of one configuration.
-    - `params`, `x`: its arguments; x is [electrons, 3].
-    - `potential`: a function of x, such as `sg.molecules.coulomb(molecule)`.
+    - `params`, `x`: the arguments of `log_psi`: its parameters, and the places of the electrons,
+      `[electrons, 3]` in bohr.
+    - `potential`: the function V of x, such as `sg.molecules.coulomb(molecule)`.
+
+    **Returns:** one number, in hartree. It is not finite where ψ vanishes or V is infinite.
 
     ```python
     hydrogen = sg.molecules.coulomb(sg.molecules.molecule("H"))

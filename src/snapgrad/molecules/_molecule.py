@@ -217,6 +217,8 @@ def _read_xyz(path: Path) -> list[tuple[str, tuple[float, ...]]]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        lines = []
     try:
         count = int(lines[0])
         rows = [line.split() for line in lines[2 : 2 + count]]

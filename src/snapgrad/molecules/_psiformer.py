@@ -22,9 +22,10 @@ class Psiformer(eqx.Module):
     **Arguments:**
 
     - `molecule`: a `Molecule`, or what `sg.molecules.molecule` takes.
-    - `width`, `layers`, `heads`: of the attention; the heads share the width evenly.
+    - `width`, `layers`: how many features each electron has, and how many layers of attention there are.
+    - `heads`: how many heads each layer has; they share the width evenly.
     - `determinants`: how many are summed.
-    - `dtype`: of the parameters, and so of everything computed with them.
+    - `dtype`: the floating-point type of the parameters, and so of everything computed with them.
 
     ```python
     net = sg.molecules.Psiformer("LiH", width=8, layers=1, heads=2, determinants=2)

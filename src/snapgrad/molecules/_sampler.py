@@ -24,7 +24,13 @@ MEMORY = 100
 
 
 class Walkers(NamedTuple):
-    """Configurations and their local energies, not finite for walkers that do not count.
+    """A batch of walkers: configurations of the electrons, drawn from |ψ|², and their local energies.
+
+    - `positions`: where the electrons of each of the k walkers are, `[k, electrons, 3]` in bohr.
+    - `energies`: the local energy of each walker, `[k]` in hartree. A walker whose energy is not finite is
+      left out of all averages.
+
+    `sg.molecules.Metropolis` draws such batches.
 
     ```python
     sg.molecules.Walkers(jnp.zeros((16, 1, 3)), jnp.full(16, -0.5))
@@ -58,13 +64,13 @@ class Metropolis(AbstractSampler):
     **Arguments:**
 
     - `log_psi`, `potential`, `molecule`: as in `sg.molecules.VMC`, whose `default_sampler` makes one.
-    - `walkers`: how many.
-    - `moves`: between two batches.
-    - `warm_up`: moves before the first batch.
-    - `width`: of the first moves, in bohr.
-    - `adapt`: whether the width adapts; not where averages are to be exact.
+    - `walkers`: how many walkers there are.
+    - `moves`: how often each of them moves between two batches.
+    - `warm_up`: how often each of them moves before the first batch.
+    - `width`: the standard deviation of the first moves, in bohr.
+    - `adapt`: whether the width adapts. Switch it off where averages are to be exact.
     - `block_size`: walkers whose local energies are computed at a time.
-    - `dtype`: of the positions.
+    - `dtype`: the floating-point type of the positions.
 
     ```python
     problem = sg.molecules.VMC(lambda p, x: -p * jnp.sum(jnp.linalg.norm(x, axis=-1)), "H",
@@ -206,7 +212,17 @@ def _averaged(state: WalkerState, energies: Float[Array, " k"]) -> tuple[Any, An
 def starting_positions(
     key: PRNGKeyArray, molecule: Molecule, walkers: int, dtype: Any
 ) -> Float[Array, "k n 3"]:
-    """Every electron around the nucleus of its atomic orbital, about as far out as that reaches.
+    """Random places for electrons to start from, each near the nucleus of the orbital that it belongs to.
+
+    **Arguments:**
+
+    - `key`: the randomness.
+    - `molecule`: a `sg.molecules.Molecule`.
+    - `walkers`: how many configurations to draw.
+    - `dtype`: the floating-point type of the coordinates.
+
+    **Returns:** an array `[walkers, electrons, 3]` in bohr, electrons with spin up first. The distances are
+    about as large as the orbitals.
 
     ```python
     molecule = sg.molecules.molecule("LiH")

@@ -16,12 +16,19 @@ from ._molecule import molecule as as_molecule
 from ._problem import VMC
 from ._psiformer import Psiformer
 
+ANSAETZE = {"ferminet": FermiNet, "psiformer": Psiformer}
+"""Wavefunctions by name."""
 EVALUATION_STEPS = 400
 """How often all walkers are counted after training."""
 
 
 class Sizes(NamedTuple):
-    """How large a wavefunction and its batches are.
+    """How large a wavefunction is, and how much a step of training sees.
+
+    - `width`, `layers`: the width and the number of the layers of its network.
+    - `determinants`: how many determinants are summed.
+    - `walkers`: how many configurations a step averages over.
+    - `moves`: how often each walker moves between two steps.
 
     ```python
     sg.molecules.sizes("cpu") == sg.molecules.Sizes(32, 3, 4, 512, 10)
@@ -36,7 +43,14 @@ class Sizes(NamedTuple):
 
 
 def sizes(backend: str) -> Sizes:
-    """Sizes that suit a machine: a small wavefunction for `"cpu"`, a full one for anything else.
+    """The sizes that `sg.molecules.solve` uses on a machine.
+
+    **Arguments:**
+
+    - `backend`: what JAX computes on, such as `jax.default_backend()`. `"cpu"` means a small wavefunction,
+      and anything else a full one.
+
+    **Returns:** a `sg.molecules.Sizes`.
 
     ```python
     sg.molecules.sizes("cpu").walkers
@@ -72,14 +86,16 @@ class GroundState(Result):
         return verdict(self.problem.molecule, self.history, self.evaluation)
 
 
-def problem_for(what: Any, ansatz: str = "ferminet", dtype: Any = None) -> VMC:
+def problem_for(what: Any, ansatz: str = "ferminet", dtype: Any = jnp.float32) -> VMC:
     """A `VMC` problem for a molecule, with a wavefunction and walkers that suit the machine.
 
     **Arguments:**
 
     - `what`: a `Molecule`, or what `sg.molecules.molecule` takes; a `VMC` is returned as it is.
     - `ansatz`: `"ferminet"` or `"psiformer"`.
-    - `dtype`: of the parameters; float32 by default.
+    - `dtype`: the floating-point type of the parameters; float32 by default.
+
+    **Returns:** a `sg.molecules.VMC`. `ValueError` for a molecule or an ansatz that it does not know.
 
     ```python
     sg.molecules.problem_for("LiH").walkers
@@ -87,21 +103,10 @@ def problem_for(what: Any, ansatz: str = "ferminet", dtype: Any = None) -> VMC:
     """
     if isinstance(what, VMC):
         return what
-    one_of("ansatz", ansatz, ("ferminet", "psiformer"))
-    chosen = sizes(jax.default_backend())
-    dtype = jnp.float32 if dtype is None else dtype
-    kind = {
-        "width": chosen.width,
-        "layers": chosen.layers,
-        "determinants": chosen.determinants,
-        "dtype": dtype,
-    }
-    net = (
-        Psiformer(as_molecule(what), **kind)
-        if ansatz == "psiformer"
-        else FermiNet(as_molecule(what), pair_width=max(4, chosen.width // 16), **kind)
-    )
-    return VMC(net, walkers=chosen.walkers, moves=chosen.moves)
+    kind = ANSAETZE[one_of("ansatz", ansatz, tuple(ANSAETZE))]
+    width, layers, determinants, walkers, moves = sizes(jax.default_backend())
+    net = kind(as_molecule(what), width=width, layers=layers, determinants=determinants, dtype=dtype)
+    return VMC(net, walkers=walkers, moves=moves)
 
 
 @with_options_of(fit)
@@ -123,7 +128,8 @@ def solve(
     - `key`: the randomness of weights and walkers.
     - `ansatz`: `"ferminet"` or `"psiformer"`.
     - `options`: those of `sg.fit`: when to stop (`steps`, `seconds`), `checkpoint` and `resume`, `progress`,
-      `callback`, and `method`, `optimizer` in place of the defaults.
+      `callback`, `mesh` for several devices, and `method`, `optimizer` in place of the defaults. Each process
+      evaluates the energy at the end on its own.
 
     **Returns:** a `GroundState`. `ValueError` for a molecule that does not exist.
 
@@ -140,12 +146,4 @@ def solve(
     found = evaluate(
         problem, result.params, jax.random.fold_in(key, 1), steps=EVALUATION_STEPS, state=result.state.sampler
     )
-    return GroundState(
-        params=result.params,
-        history=result.history,
-        code=result.code,
-        rejected=result.rejected,
-        state=result.state,
-        problem=problem,
-        evaluation=found,
-    )
+    return GroundState(**vars(result), problem=problem, evaluation=found)

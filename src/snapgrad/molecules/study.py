@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .. import molecules, report
-from ..reproduce import claim_folder, write_atomic, write_section
-from ..training import CHECKPOINT
+from ..reproduce import as_records, claim_folder, read_metrics, write_atomic, write_metrics, write_section
+from ..training import CHECKPOINT, Team
 
 GRID = 81
 """Cells on each side of the picture of the density."""
@@ -36,6 +36,7 @@ def train(
     resume: bool = False,
     show: Callable[[str], None] | None = None,
     problem: molecules.VMC | None = None,
+    mesh: Any = None,
 ) -> dict[str, Any]:
     """Trains one molecule; writes metrics, checkpoint, evaluation and pictures under `out/molecule/NAME`.
 
@@ -51,6 +52,7 @@ def train(
       step.
     - `show`: is called with a line of progress at each record.
     - `problem`: in place of the default one for the molecule.
+    - `mesh`: devices to spread the walkers over, as in `sg.fit`; of several processes the first one writes.
 
     Returns the last record with the evaluation, its words and the paths that were written. An interruption
     leaves a checkpoint. Raises `ValueError` for what is no molecule and `ResultsError` for a folder it cannot
@@ -60,7 +62,8 @@ def train(
     problem = molecules.problem_for(molecule, ansatz) if problem is None else problem
     home = out / "molecule" / _folder_name(molecule)
     folder = home / f"{ansatz}-{seed}"
-    claim_folder(folder, CHECKPOINT, resume)
+    team = Team(mesh)
+    team.told(lambda: claim_folder(folder, CHECKPOINT, resume))
 
     def watch(record: dict[str, float], state: Any) -> None:
         del state
@@ -69,12 +72,21 @@ def train(
 
     key = jax.random.key(seed)
     found = molecules.solve(
-        problem, key, steps=steps, seconds=seconds, callback=watch, checkpoint=folder, resume=resume
+        problem,
+        key,
+        steps=steps,
+        seconds=seconds,
+        callback=watch,
+        checkpoint=folder,
+        resume=resume,
+        mesh=mesh,
     )
-    records = _records(found.history)
-    text = "".join(json.dumps(record) + "\n" for record in records)
-    write_atomic(folder / "metrics.jsonl", text.encode())
+    # Before the first step nothing is known of the energy.
+    records = [record for record in as_records(found.history) if "energy" in record]
     about = {**found.evaluation._asdict(), "verdict": found.verdict, "exact": molecule.exact}
+    if not team.leads:
+        return {**records[-1], **about, "reason": found.reason, "files": []}
+    metrics = write_metrics(folder, records)
     write_atomic(folder / "evaluation.json", json.dumps(about, indent=1).encode())
     places = _places(problem, found, jax.random.fold_in(key, 2))
     draws = [partial(_curves, home, molecule), partial(_density, places, molecule)]
@@ -82,7 +94,7 @@ def train(
     for file, draw in pictures.items():
         write_atomic(folder / file, report.standalone(report.render([draw], file[:-4])).encode())
     _describe(home, molecule, f"{ansatz}-{seed}", draws)
-    files = [folder / file for file in ("metrics.jsonl", "evaluation.json", CHECKPOINT, *pictures)]
+    files = [metrics, *(folder / file for file in ("evaluation.json", CHECKPOINT, *pictures))]
     return {**records[-1], **about, "reason": found.reason, "files": files}
 
 
@@ -96,6 +108,7 @@ def line(record: dict[str, float], molecule: molecules.Molecule) -> str:
         words.append(f"Hartree–Fock {molecule.hartree_fock:.5f}")
     words.append(f"variance {record['variance']:.2e}")
     words.append(f"acceptance {record['acceptance']:.2f}")
+    words += [f"{name} {record[name]:.0f}" for name in ("dropped", "rejected") if record[name]]
     return "  ".join(words)
 
 
@@ -105,14 +118,6 @@ def _folder_name(molecule: molecules.Molecule) -> str:
         list(zip(molecule.symbols, molecule.places, strict=True)), charge=molecule.charge
     )
     return f"{molecule.name}{ion}" + (f"-spin{molecule.spin}" if molecule.spin != usual.spin else "")
-
-
-def _records(history: dict[str, np.ndarray]) -> list[dict[str, float]]:
-    """The history record by record, without the one before the first step, of which nothing is known."""
-    rows = [
-        dict(zip(history, map(float, values), strict=True)) for values in zip(*history.values(), strict=True)
-    ]
-    return [row for row in rows if np.isfinite(row["energy"])]
 
 
 def _places(problem: molecules.VMC, found: molecules.GroundState, key: Any) -> Float[np.ndarray, "s 3"]:
@@ -146,60 +151,81 @@ def _density(places: Float[np.ndarray, "s 3"], molecule: molecules.Molecule, ax:
     shown = np.log10(np.maximum(density, seen.min()))
     image = ax.pcolormesh(*edges, shown.T, rasterized=True)
     ax.figure.colorbar(image, ax=ax, label="log₁₀ electrons per bohr²")
-    ax.plot(nuclei[:, along], nuclei[:, across], "+", color="white")
-    ax.set(xlabel="xyz"[along] + ", bohr", ylabel="xyz"[across] + ", bohr", title=f"{molecule.name}: density")
+    for symbol, place in zip(molecule.symbols, nuclei, strict=True):
+        here = place[along], place[across]
+        ax.plot(*here, "+", color="black")
+        ax.annotate(symbol, here, xytext=(3, 3), textcoords="offset points", color="black")
+    ax.set(xlabel="xyz"[along] + ", bohr", ylabel="xyz"[across] + ", bohr")
+    ax.set_title(f"{molecule.name}: electrons seen from the side")
     ax.set_aspect("equal")
     ax.grid(False)
 
 
 def _curves(home: Path, molecule: molecules.Molecule, ax: Any) -> None:
-    """The energy (above the exact one, where known) against time for all runs so far."""
+    """The energy (above the exact one, where known) against time for all runs so far, and their last word."""
     colours = (report.BLUE, report.ORANGE, report.GREEN, report.PURPLE, report.GREY, report.INK)
-    for i, (run, records) in enumerate(_runs(home)):
-        time_ = [max(record["seconds"], 1e-2) for record in records]
-        energy = np.array([record["energy"] for record in records])
-        if molecule.exact is not None:
-            energy = np.maximum(1e3 * (energy - molecule.exact), 1e-2)
-        ax.plot(time_, energy, color=colours[i % len(colours)], label=run)
-    ax.set(xscale="log", xlabel="seconds", title=molecule.name, ylabel="energy, Ha")
+    zero, unit = (0.0, 1.0) if molecule.exact is None else (molecule.exact, 1e3)
+    lows = []
+    for i, (run, records, found) in enumerate(_runs(home)):
+        colour = colours[i % len(colours)]
+        time_, energy, error = (
+            np.array([record[name] for record in records]) for name in ("seconds", "energy", "energy_error")
+        )
+        time_, energy, error = np.maximum(time_, 1e-2), unit * (energy - zero), unit * error
+        lows += [min(energy - error), unit * (found["energy"] - zero)]
+        ax.plot(time_, energy, color=colour, label=run)
+        ax.fill_between(time_, energy - error, energy + error, color=colour, alpha=0.2, linewidth=0)
+        ax.errorbar(time_[-1], unit * (found["energy"] - zero), unit * found["error"], fmt="o", color=colour)
+    ax.set(xscale="log", xlabel="seconds of training", title=molecule.name, ylabel="energy, Ha")
+    ax.xaxis.get_major_locator().set_params(subs=(1, 2, 5))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter("")
     if molecule.exact is not None:
-        ax.set(yscale="log", ylabel="energy above the exact one, mHa")
         ax.axhline(CHEMICAL, color=report.GREY, linestyle="--", label="chemical accuracy")
         if molecule.hartree_fock is not None and molecule.hartree_fock > molecule.exact:
             above = 1e3 * (molecule.hartree_fock - molecule.exact)
             ax.axhline(above, color=report.GREY, linestyle=":", label="Hartree–Fock")
+        high = ax.get_ylim()[1]
+        # Linear around zero: averages scatter to both sides of the exact energy.
+        ax.set_yscale("symlog", linthresh=CHEMICAL)
+        ax.set_yticks([-1, 0, 1, 10, 100, 1000], ["−1", "0", "1", "10", "100", "1000"])
+        ax.set(ylabel="energy above the exact one, mHa", ylim=(min(-1, *lows), high))
     ax.legend()
 
 
 def _describe(home: Path, molecule: molecules.Molecule, last: str, draws: list[report.Draw]) -> None:
     """The molecule's section on the page: curves of all runs, and the density of the last one."""
-    rows = []
-    for run, records in _runs(home):
+    rows, verdicts = [], {}
+    for run, records, found in _runs(home):
         end, (ansatz, _, seed) = records[-1], run.rpartition("-")
-        found = json.loads((home / run / "evaluation.json").read_text())
+        verdicts[run] = found["verdict"]
         row = {"ansatz": ansatz, "seed": seed, "steps": f"{end['step']:.0f}"}
         row["seconds"] = f"{end['seconds']:.1f}"
         row["energy, Ha"] = f"{found['energy']:.6f} ± {found['error']:.6f}"
-        exact = molecule.exact
-        row["above exact, mHa"] = "unknown" if exact is None else f"{1e3 * (found['energy'] - exact):+.2f}"
+        row["above exact, mHa"] = "unknown"
+        if molecule.exact is not None:
+            above = 1e3 * (found["energy"] - molecule.exact)
+            row["above exact, mHa"] = f"{above:+.2f} ± {1e3 * found['error']:.2f}"
         row["variance, Ha²"] = f"{found['variance']:.2e}"
         row["V-score"] = f"{found['v_score']:.1e}"
         rows.append(row)
-    verdict = json.loads((home / last / "evaluation.json").read_text())["verdict"]
     write_section(
         home,
         title=f"Molecule: {molecule.name}",
         source="molecule",
-        caption=f"Energy against training time, without compilation, and where electrons are after {last}: "
-        f"{verdict}",
+        caption="Energy against training time, without compilation: averages over the last hundred steps and "
+        "their errors. The dot, and the table, are the energy with frozen parameters after training. Then "
+        f"how many electrons {last} has per area, along the line of sight; crosses are nuclei. "
+        f"{last}: {verdicts[last]} The V-score is electrons × variance / energy², zero for an exact state.",
         table=rows,
         svgs=[report.render([draw], f"{home.name}-{index}") for index, draw in enumerate(draws)],
-        links={f"{run} (JSON lines)": f"{run}/metrics.jsonl" for run, _ in _runs(home)},
+        links={f"{run} (JSON lines)": f"{run}/metrics.jsonl" for run in verdicts},
     )
 
 
-def _runs(home: Path) -> Iterator[tuple[str, list[dict[str, float]]]]:
-    for metrics in sorted(home.glob("*/metrics.jsonl")):
-        records = [json.loads(row) for row in metrics.read_text().splitlines()]
-        if records and (metrics.parent / "evaluation.json").exists():
-            yield metrics.parent.name, records
+def _runs(home: Path) -> Iterator[tuple[str, list[dict[str, float]], dict[str, Any]]]:
+    """Name, records and evaluation of each run that came to its end."""
+    for folder, records in read_metrics(home):
+        evaluation = folder / "evaluation.json"
+        if evaluation.exists():
+            yield folder.name, records, json.loads(evaluation.read_text())

@@ -1,5 +1,6 @@
 """The zoo: its solutions solve their equations, and no seed stalls."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import jax
@@ -23,15 +24,15 @@ SMALL = {
     "burgers-1d": ((12, 12), (500, 40, 40), 300, 2e-3),
     "allen-cahn-1d": ((12, 12), (500, 40, 40), 300, 2e-3),
     "helmholtz-2d": ((16,), (200, 40), 300, 0.05),
-    "nonlinear-2d": ((16,), (200, 40), 300, 1e-3),
+    "nonlinear-2d": ((16,), (200, 40), 500, 1e-3),
     "fokker-planck-9d": ((64,), (300, 200), 200, 0.1),
     "inverse-heat-1d": ((12,), (120, 40), 300, 0.03),
     "helmholtz": ((12, 12), (450,), 100, 1e-3),
-    "burgers": ((16, 16), (800, 80), 500, 0.1),
-    "burgers-0.01": ((16, 16), (800, 80), 500, 0.1),
-    "allen-cahn": ((16, 16), (800, 80), 400, 0.2),
-    "kdv": ((12, 12), (450, 50), 600, 0.3),
-    "kuramoto-sivashinsky": ((12, 12), (500, 60), 800, 0.4),
+    "burgers": ((12, 12), (300, 200), 500, 0.005),
+    "burgers-0.01": ((12, 12), (300, 200), 500, 0.05),
+    "allen-cahn": ((12, 12), (300, 150), 500, 0.03),
+    "kdv": ((12, 12), (450,), 1200, 0.1),
+    "kuramoto-sivashinsky": ((12, 12), (450,), 800, 0.4),
     "wave": ((12, 12), (450,), 200, 0.03),
     "advection": ((12, 12), (400, 40), 600, 0.1),
     "gray-scott": ((12, 12), (300, 80), 500, 0.1),
@@ -86,6 +87,19 @@ def test_a_canonical_problem_is_solved(name):
 def test_no_seed_of_ten_stalls(name):
     *_, steps, bound = SMALL[name]
     assert worst_error(name, 10, steps) < bound
+
+
+@pytest.mark.slow
+def test_burgers_with_periodic_features_does_not_stall():
+    """One sine network for all times stays at 3e-3; tanh in slabs with exact starts and a dense front."""
+    slabs, domain = 10, pinn.SpaceTime(pinn.Box([-1], [1], periodic=True), 0, 1)
+    canonical = pinn.zoo("burgers", points=(500, 300))
+    interior, front = canonical.blocks
+    inner = pinn.network(pinn.SpaceTime(domain.space, 0, 1 / slabs), (18, 18), activation="tanh")
+    held = pinn.Evolving(inner, domain, lambda x: -jnp.sin(jnp.pi * x[1]), cells=512)
+    problem = pinn.PINN(held, [replace(interior, domain=domain), front], canonical.test)
+    marched = pinn.march(problem, KEY, slabs=slabs, steps=120 * slabs)
+    assert marched.relative_l2 < 2e-3
 
 
 @pytest.mark.parametrize("name", pinn.NAMES)

@@ -15,6 +15,7 @@ from ._domains import Points as Points
 from ._domains import SpaceTime as SpaceTime
 from ._domains import Sphere as Sphere
 from ._drawing import AbstractDomain as AbstractDomain
+from ._evolving import Evolving as Evolving
 from ._features import Fourier as Fourier
 from ._features import Periodic as Periodic
 from ._features import Scaled as Scaled

@@ -7,9 +7,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int, real_scalar
+from .._checks import Given, positive_int, real_scalar
 from .._contracts import AbstractSampler, Batch, Linearisation, State, tree_where
 from ._blocks import Block, Weighted, draw_points
 from ._domains import Points
@@ -68,9 +69,9 @@ class ResidualAdaptive(AbstractSampler):
         refresh_every: int = 100,
         parts: int = 8,
         oversample: int = 4,
-        power: Any = 1.0,
-        floor: Any = 1.0,
-        threshold: Any = SHARP,
+        power: Given[ArrayLike, ""] = 1.0,
+        floor: Given[ArrayLike, ""] = 1.0,
+        threshold: Given[ArrayLike, ""] = SHARP,
     ):
         if not hasattr(problem, "blocks"):
             raise TypeError(f"`problem` must be a sg.pinn.PINN, got {type(problem).__name__}.")

@@ -7,6 +7,7 @@ import numpy as np
 
 from .._contracts import Params
 from ._domains import Points, SpaceTime
+from ._evolving import Evolving
 from ._problem import PINN
 from ._solve import Solution
 
@@ -17,9 +18,14 @@ PEAKED = 10.0
 
 
 def advice(problem: PINN | Solution) -> str:
-    """What would make a problem easier to solve: points, network, features and slabs of time, in words.
+    """Says in words what would make a problem easier to solve: points, network, features, slabs of time.
 
-    Of a solution it also says where what is left of the residual sits.
+    **Arguments:**
+
+    - `problem`: a `sg.pinn.PINN`, or the `sg.pinn.Solution` of one. For a solution the text also says in
+      which block, and where in it, the residual is still large.
+
+    **Returns:** a few sentences. `TypeError` if it is neither of the two.
 
     ```python
     print(sg.pinn.advice(sg.pinn.zoo("poisson-2d")))
@@ -83,7 +89,8 @@ def _features(problem: PINN) -> list[str]:
 def _slabs(problem: PINN) -> list[str]:
     timed = [block.domain for block in problem.blocks if isinstance(block.domain, SpaceTime)]
     spans = [float(domain.end - domain.start) for domain in timed]
-    if not spans or min(spans) > 0 or max(spans) == 0 or problem.unknowns or problem.fields:
+    held = isinstance(problem.network, Evolving)
+    if not spans or (min(spans) > 0 and not held) or max(spans) == 0 or problem.unknowns or problem.fields:
         return []
     return [
         f"It is an initial-value problem over a time of {max(spans):.3g}: if one network for all times "

@@ -26,6 +26,13 @@ METHODS = ("auto", "spring", "sng", "engd", "engd-w", "adam", "lbfgs")
 def setting(name: str, problem: PINN) -> Setting:
     """A method by name, with the optimizer and the points that it needs: what to compare `sg.Auto` with.
 
+    **Arguments:**
+
+    - `name`: one of the names below, which `sg.pinn.METHODS` lists; `ValueError` for any other.
+    - `problem`: the `sg.pinn.PINN` to be solved, from which points are drawn.
+
+    **Returns:** the triple of `method`, `optimizer` and `sampler`, which `sg.pinn.solve` takes as options.
+
     - `"auto"`: the default, `sg.Auto`.
     - `"spring"`: SPRING with published settings (λ = 1e-9, μ = 0.83, η = 0.06), fresh points.
     - `"sng"`: SNG without momentum, λ = 1e-8, line search, fresh points.
@@ -33,8 +40,6 @@ def setting(name: str, problem: PINN) -> Setting:
     - `"engd-w"`: SNG with λ = 3e-12 by orthogonal factors, line search, fresh points.
     - `"adam"`: Adam at 1e-3, decaying to 1e-5 over 50,000 steps, fresh points.
     - `"lbfgs"`: `optax.lbfgs` with its own line search and a memory of 50, one set of points.
-
-    Raises `ValueError` for a name that is not in `sg.pinn.METHODS`.
 
     ```python
     problem = sg.pinn.zoo("poisson-1d", hidden=(8,), points=(30, 2))

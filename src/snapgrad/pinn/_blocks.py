@@ -8,9 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int, real_scalar
+from .._checks import Given, positive_int, real_scalar
 from .._contracts import Params
 from ._domains import Points
 from ._drawing import AbstractDomain, Sites
@@ -53,7 +54,7 @@ class Block(eqx.Module):
         residual: Callable,
         domain: AbstractDomain | Points,
         points: int | None = None,
-        weight: Any = 1.0,
+        weight: Given[ArrayLike, ""] = 1.0,
     ):
         if not isinstance(name, str) or not name:
             raise TypeError(f"`name` must be a word such as 'interior', got {name!r}.")

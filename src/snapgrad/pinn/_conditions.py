@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
+from .._checks import Given
 from ._blocks import Block
 from ._domains import Points, SpaceTime
 from ._drawing import AbstractDomain
@@ -15,14 +17,14 @@ from ._operators import directional
 
 def Dirichlet(
     domain: AbstractDomain | Points,
-    value: Any,
+    value: Given[Callable | float, ""],
     points: int | None = None,
     *,
     where: Callable | None = None,
     name: str = "dirichlet",
-    weight: Any = 1.0,
+    weight: Given[ArrayLike, ""] = 1.0,
 ) -> Block:
-    """The block of u = `value` on the boundary of a domain, or on a part of it.
+    """The condition u = `value` on the boundary of a domain, or on a part of it, as a `sg.pinn.Block`.
 
     **Arguments:**
 
@@ -30,7 +32,11 @@ def Dirichlet(
     - `value`: a number, an array for a vector-valued u, or a function of a point.
     - `points`: how many points each step draws.
     - `where`: which part of the boundary of `domain`, as for `boundary(where=...)`.
-    - `name`, `weight`: as for `sg.pinn.Block`; two conditions of one kind need names.
+    - `name`, `weight`: as for `sg.pinn.Block`. A problem with two conditions of one kind needs a name for
+      each.
+
+    **Returns:** a `sg.pinn.Block` for `sg.pinn.PINN`. `ValueError` if `value` is a matrix, or if `where` is
+    given for a `domain` that is not a shape.
 
     ```python
     channel = sg.pinn.Box([0, 0], [2, 1])
@@ -43,18 +49,27 @@ def Dirichlet(
 
 def Neumann(
     domain: AbstractDomain | Points,
-    flux: Any,
+    flux: Given[Callable | float, ""],
     points: int | None = None,
     *,
     where: Callable | None = None,
     name: str = "neumann",
-    weight: Any = 1.0,
+    weight: Given[ArrayLike, ""] = 1.0,
 ) -> Block:
-    """The block of ∂u/∂n = `flux` on the boundary of a domain, n being its outward normal.
+    """The condition ∂u/∂n = `flux` on the boundary of a domain, whose outward normal is n.
 
-    **Arguments:** `flux` is a number, an array or a function of a point; the others are those of
-    `sg.pinn.Dirichlet`. `sg.pinn.Points` must have a column `normal`, and boundaries must have been made
-    with `normals=True`.
+    **Arguments:**
+
+    - `domain`: a shape or a `sg.pinn.SpaceTime`, whose boundary is meant; a boundary that was made with
+      `normals=True`; or `sg.pinn.Points` with a column `normal`.
+    - `flux`: a number, an array for a vector-valued u, or a function of a point.
+    - `points`: how many points each step draws.
+    - `where`: which part of the boundary of `domain`, as for `boundary(where=...)`.
+    - `name`, `weight`: as for `sg.pinn.Block`. A problem with two conditions of one kind needs a name for
+      each.
+
+    **Returns:** a `sg.pinn.Block` for `sg.pinn.PINN`. `ValueError` if `flux` is a matrix, or if `where` is
+    given for a `domain` that is not a shape.
 
     ```python
     ring = sg.pinn.Ball([0, 0], 2) - sg.pinn.Ball([0, 0], 1)
@@ -66,19 +81,29 @@ def Neumann(
 
 def Robin(
     domain: AbstractDomain | Points,
-    a: Any,
-    b: Any,
-    value: Any,
+    a: Given[Callable | float, ""],
+    b: Given[Callable | float, ""],
+    value: Given[Callable | float, ""],
     points: int | None = None,
     *,
     where: Callable | None = None,
     name: str = "robin",
-    weight: Any = 1.0,
+    weight: Given[ArrayLike, ""] = 1.0,
 ) -> Block:
-    """The block of a u + b ∂u/∂n = `value` on the boundary of a domain, n being its outward normal.
+    """The condition a u + b ∂u/∂n = `value` on the boundary of a domain, whose outward normal is n.
 
-    **Arguments:** `a`, `b` and `value` are numbers, arrays or functions of a point; the others are those of
-    `sg.pinn.Dirichlet` and `sg.pinn.Neumann`.
+    **Arguments:**
+
+    - `domain`: a shape or a `sg.pinn.SpaceTime`, whose boundary is meant; a boundary that was made with
+      `normals=True`; or `sg.pinn.Points` with a column `normal`.
+    - `a`, `b`, `value`: numbers, arrays for a vector-valued u, or functions of a point.
+    - `points`: how many points each step draws.
+    - `where`: which part of the boundary of `domain`, as for `boundary(where=...)`.
+    - `name`, `weight`: as for `sg.pinn.Block`. A problem with two conditions of one kind needs a name for
+      each.
+
+    **Returns:** a `sg.pinn.Block` for `sg.pinn.PINN`. `ValueError` if `a`, `b` or `value` is a matrix, or if
+    `where` is given for a `domain` that is not a shape.
 
     ```python
     wall = sg.pinn.Box([0], [1])

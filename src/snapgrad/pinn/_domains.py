@@ -9,21 +9,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .._checks import real_array, real_scalar
+from .._checks import Given, real_array, real_scalar
 from ..linalg import random_subset
 from ._drawing import AbstractDomain, Sites
 from ._geometry import AbstractShape, AbstractSurface
 
 
 class Box(AbstractShape):
-    """The box of points between `low` and `high`, which hold one number for each coordinate.
+    """A box, in any number of dimensions: an interval, a rectangle, a cuboid.
 
-    `periodic` says in which coordinates the two ends are the same place, for all of them at once or one by
-    one. Such a coordinate has no boundary, and `sg.pinn.network(box)` is periodic in it.
+    **Arguments:**
 
-    Raises `ValueError` if the box is empty.
+    - `low`, `high`: two opposite corners, one number for each coordinate.
+    - `periodic`: in which coordinates the two ends are the same place, for all of them at once or one by one.
+      Such a coordinate has no boundary, and `sg.pinn.network(box)` is periodic in it.
+
+    `ValueError` unless each number of `low` is below that of `high`.
 
     ```python
     box = sg.pinn.Box([0, -1], [2, 1])
@@ -39,7 +43,12 @@ class Box(AbstractShape):
     high: Float[Array, " d"]
     periodic: tuple[bool, ...] = eqx.field(static=True)
 
-    def __init__(self, low: Any, high: Any, periodic: bool | Sequence[bool] = False):
+    def __init__(
+        self,
+        low: Given[ArrayLike | Sequence[float], " d"],
+        high: Given[ArrayLike | Sequence[float], " d"],
+        periodic: bool | Sequence[bool] = False,
+    ):
         low, high = (
             real_array(name, np.atleast_1d(value), ndim=1) for name, value in (("low", low), ("high", high))
         )
@@ -102,7 +111,12 @@ class Box(AbstractShape):
 
 
 class BoxBoundary(AbstractSurface):
-    """The faces of a box, each visited in proportion to its area; `Box.boundary()` makes it.
+    """The faces of a box, each with as many points as its area deserves; `Box.boundary()` makes it.
+
+    **Arguments:**
+
+    - `box`: the `sg.pinn.Box`. Faces of its periodic coordinates are left out; `ValueError` if all are
+      periodic, since then there is no boundary.
 
     ```python
     sg.pinn.Box([0, 0], [1, 2]).boundary().sample(jax.random.key(0), 10)
@@ -171,7 +185,12 @@ class BoxBoundary(AbstractSurface):
 
 
 class Sphere(AbstractSurface):
-    """The surface of a ball, a circle in two dimensions; `Ball.boundary()` makes it.
+    """The surface of a ball, which in two dimensions is a circle; `Ball.boundary()` makes it.
+
+    **Arguments:**
+
+    - `centre`: one number for each coordinate.
+    - `radius`: a positive number, else `ValueError`.
 
     ```python
     sg.pinn.Sphere([0, 0, 0], radius=2).sample(jax.random.key(0), 10)
@@ -181,7 +200,7 @@ class Sphere(AbstractSurface):
     centre: Float[Array, " d"]
     radius: Float[Array, ""]
 
-    def __init__(self, centre: Any, radius: Any = 1.0):
+    def __init__(self, centre: Given[ArrayLike | Sequence[float], " d"], radius: Given[ArrayLike, ""] = 1.0):
         self.centre = real_array("centre", np.atleast_1d(centre), ndim=1)
         self.radius = _radius(radius)
 
@@ -219,7 +238,12 @@ class Sphere(AbstractSurface):
 
 
 class Ball(AbstractShape):
-    """The points within `radius` of `centre`, in any dimension.
+    """A ball in any number of dimensions; in two it is a disc.
+
+    **Arguments:**
+
+    - `centre`: one number for each coordinate.
+    - `radius`: a positive number, else `ValueError`.
 
     ```python
     disc = sg.pinn.Ball([0, 0], radius=1)
@@ -230,7 +254,7 @@ class Ball(AbstractShape):
 
     surface: Sphere
 
-    def __init__(self, centre: Any, radius: Any = 1.0):
+    def __init__(self, centre: Given[ArrayLike | Sequence[float], " d"], radius: Given[ArrayLike, ""] = 1.0):
         self.surface = Sphere(centre, radius)
 
     @property
@@ -272,7 +296,14 @@ class Ball(AbstractShape):
 
 
 class SpaceTime(AbstractDomain):
-    """All times from `start` to `end` at all points of a domain of space; time is the first coordinate.
+    """All times from `start` to `end` at all points of a domain of space, for equations that evolve in time.
+
+    A point is `(t, x₁, …)`: time is its first coordinate.
+
+    **Arguments:**
+
+    - `space`: the domain of space, such as `sg.pinn.Box([0], [1])`; `TypeError` if it is not a domain.
+    - `start`, `end`: the first and the last time; `ValueError` if `end` is before `start`.
 
     ```python
     domain = sg.pinn.SpaceTime(sg.pinn.Box([0], [1]), start=0, end=2)
@@ -286,7 +317,7 @@ class SpaceTime(AbstractDomain):
     start: Float[Array, ""]
     end: Float[Array, ""]
 
-    def __init__(self, space: AbstractDomain, start: Any, end: Any):
+    def __init__(self, space: AbstractDomain, start: Given[ArrayLike, ""], end: Given[ArrayLike, ""]):
         if not isinstance(space, AbstractDomain):
             raise TypeError(f"`space` must be a domain such as sg.pinn.Box, got {type(space).__name__}.")
         self.space = space
@@ -350,12 +381,16 @@ class SpaceTime(AbstractDomain):
 
 
 class Points(eqx.Module):
-    """Points that you give: an array `[N, d]`, with columns of `N` entries beside it that you name.
+    """Points that you give, such as places of measurements or the nodes of a mesh.
 
-    A residual sees the rows one by one and takes the columns by keyword: measured values, the normals of a
-    point cloud, whatever belongs to a point. A tree of arrays in place of the points arrives as it is.
+    **Arguments:**
 
-    Raises `ValueError` if the arrays differ in the length of their first axis.
+    - `rows`: the points, an array `[N, d]`. A residual sees them one by one. A tree of arrays that share
+      their first axis may stand in their place; the residual then receives one entry of each.
+    - `columns`: what belongs to each point, as further keywords: arrays with N entries, such as measured
+      values or normals. A residual that names one of them as an argument receives its entry for the point.
+
+    `ValueError` if the arrays differ in the length of their first axis.
 
     ```python
     x, measured = np.linspace(0, 1, 20)[:, None], np.linspace(0, 1, 20) ** 2
@@ -370,7 +405,9 @@ class Points(eqx.Module):
 
     rows: Any
 
-    def __init__(self, rows: Any, **columns: Any):
+    def __init__(
+        self, rows: Given[ArrayLike | Sequence[ArrayLike], "N d"], **columns: Given[ArrayLike, "N ..."]
+    ):
         leaves = jax.tree.leaves(rows)
         if not leaves:
             raise ValueError("`rows` must hold at least one array, got an empty tree.")

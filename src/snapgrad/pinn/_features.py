@@ -10,9 +10,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int, real_array
+from .._checks import Given, positive_int, real_array
 from .._contracts import Params
 from ._domains import AbstractDomain
 from ._network import MLP, check_network, evaluate
@@ -37,7 +38,12 @@ class Scaled(eqx.Module):
     low: Float[Array, " d"]
     high: Float[Array, " d"]
 
-    def __init__(self, network: Any, low: Any, high: Any):
+    def __init__(
+        self,
+        network: Any,
+        low: Given[ArrayLike | Sequence[float], " d"],
+        high: Given[ArrayLike | Sequence[float], " d"],
+    ):
         self.network = check_network(network)
         self.low = real_array("low", np.atleast_1d(low), ndim=1)
         self.high = real_array("high", np.atleast_1d(high), ndim=1, rows=self.low.shape[0])
@@ -79,7 +85,7 @@ class Periodic(eqx.Module):
     periods: tuple[tuple[int, float], ...] = eqx.field(static=True)
     harmonics: int = eqx.field(static=True)
 
-    def __init__(self, network: Any, periods: Mapping[int, Any], harmonics: int = 1):
+    def __init__(self, network: Any, periods: Mapping[int, float], harmonics: int = 1):
         self.network = check_network(network)
         if not isinstance(periods, Mapping) or not periods:
             raise TypeError(f"`periods` must be a dictionary {{axis: length}}, got {periods!r}.")
@@ -140,7 +146,12 @@ class Fourier(eqx.Module):
     frequencies: Float[Array, "m d"]
     trained: bool = eqx.field(static=True)
 
-    def __init__(self, network: Any, frequencies: Any, trained: bool = False):
+    def __init__(
+        self,
+        network: Any,
+        frequencies: Given[ArrayLike | Sequence[Sequence[float]], "F d"],
+        trained: bool = False,
+    ):
         self.network = check_network(network)
         self.frequencies = real_array("frequencies", frequencies, ndim=2)
         self.trained = bool(trained)
@@ -151,7 +162,7 @@ class Fourier(eqx.Module):
         network: Any,
         inputs: int,
         count: int,
-        scale: Any = np.pi,
+        scale: Given[ArrayLike | Sequence[float], "..."] = np.pi,
         *,
         seed: int = 0,
         trained: bool = False,
@@ -199,7 +210,7 @@ def network(
     outputs: int = 1,
     activation: Callable | str | None = None,
     *,
-    periodic: Mapping[int, Any] | None = None,
+    periodic: Mapping[int, float] | None = None,
     harmonics: int = 1,
 ) -> Any:
     """A good network for a domain: its coordinates scaled to [−1, 1], periodic where the domain is.
@@ -229,6 +240,6 @@ def network(
     inner: Any = MLP(sizes, "sin" if activation is None else activation)
     if periods:
         inner = Periodic(
-            inner, {axis: float(length) / half[axis] for axis, length in periods.items()}, harmonics
+            inner, {axis: float(length / half[axis]) for axis, length in periods.items()}, harmonics
         )
     return Scaled(inner, centre - half, centre + half)

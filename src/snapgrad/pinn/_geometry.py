@@ -1,7 +1,7 @@
 """Shapes that combine: union, intersection and difference, and where the boundary of the result lies."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
+from .._checks import Given
 from ._drawing import AbstractDomain, surveyed
 
 
@@ -59,7 +61,7 @@ class AbstractShape(AbstractDomain):
     def whole_boundary(self) -> AbstractBoundary:
         """All of its boundary."""
 
-    def contains(self, x: Any) -> Bool[Array, "*N"]:
+    def contains(self, x: Given[ArrayLike | Sequence[float], "*N d"]) -> Bool[Array, "*N"]:
         """Whether points are in it: one point `[d]`, or an array of them `[..., d]`."""
         x = jnp.asarray(x, float)
         if x.ndim == 0 or x.shape[-1] != self.dim:
@@ -93,10 +95,15 @@ def _combined(kind: Any, first: AbstractShape, second: Any) -> Any:
 
 
 class Combination(AbstractShape):
-    """Two shapes combined; `a | b`, `a & b` and `a - b` make it.
+    """Two shapes combined: the operators `a | b`, `a & b` and `a - b` make it.
 
-    Points are sought in a box around the shape, and their number must not be hopeless: `ValueError` if the
-    shape fills less than 0.2 % of that box. Parts of the boundary that two shapes share count once.
+    **Arguments:**
+
+    - `kind`: `"union"`, `"intersection"` or `"difference"`.
+    - `first`, `second`: the two shapes, which may be combinations themselves.
+
+    Points are sought in a box around the shape: `ValueError` if the shape fills less than 0.2 % of that box,
+    since too few of them would be found. Parts of the boundary that two shapes share count once.
 
     ```python
     plate = sg.pinn.Box([0, 0], [2, 1]) - sg.pinn.Ball([1, 0.5], radius=0.2)
@@ -206,8 +213,12 @@ class Combination(AbstractShape):
 class Boundary(AbstractBoundary):
     """The boundary of combined shapes; their `boundary()` makes it.
 
-    Candidates come from the surfaces of all shapes. One is on the boundary of the result if one side of its
-    surface is inside and the other is not; where surfaces coincide, the first of them counts.
+    **Arguments:**
+
+    - `shape`: the `sg.pinn.Combination` whose boundary it is.
+
+    Candidates for points come from the surfaces of all shapes. One is on the boundary of the result if one
+    side of its surface is inside and the other is not; where surfaces coincide, the first of them counts.
 
     ```python
     ring = sg.pinn.Ball([0, 0], 2) - sg.pinn.Ball([0, 0], 1)
@@ -290,6 +301,14 @@ class Boundary(AbstractBoundary):
 
 class BoundaryPart(AbstractDomain):
     """A boundary with its normals, or a part of one; `boundary(normals=True, where=...)` makes it.
+
+    **Arguments:**
+
+    - `whole`: the boundary of which it is a part.
+    - `where`: a function of a point that says whether it belongs to the part; None for the whole boundary.
+    - `oriented`: whether points come with their outward normals, in a column `normal`.
+
+    `ValueError` if `where` chooses nothing, or so little that no point of it is found.
 
     ```python
     channel = sg.pinn.Box([0, 0], [2, 1])

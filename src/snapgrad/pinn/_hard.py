@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._checks import Given
 from .._contracts import Params
 from ._domains import AbstractDomain, Box, SpaceTime
 from ._network import check_network, evaluate
@@ -50,11 +51,11 @@ class Hard(eqx.Module):
         cls,
         network: Any,
         domain: AbstractDomain,
-        value: Any = 0.0,
+        value: Given[Callable | float, ""] = 0.0,
         *,
         faces: Sequence[int | tuple[int, str]] | None = None,
-        initial: Any = None,
-        velocity: Any = None,
+        initial: Given[Callable | float, ""] | None = None,
+        velocity: Given[Callable | float, ""] | None = None,
     ) -> "Hard":
         """A network that is given on faces of a box, at the start of space–time, or both.
 

@@ -1,6 +1,6 @@
 """`sg.pinn.march`: a long time in slabs, each of which starts where the one before has ended."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from .._contracts import Params, Result
 from ..training import DEFAULT_STEPS, fit, with_options_of
 from ._blocks import Block
 from ._domains import SpaceTime
+from ._evolving import Evolving
 from ._network import evaluate
 from ._problem import PINN
 from ._solve import Solution, solve
@@ -93,7 +94,9 @@ Maker = Callable[..., PINN]
 
 
 @with_options_of(fit)
-def march(problem: Any, key: PRNGKeyArray, *, slabs: Any = 8, **options: Any) -> Marched:
+def march(
+    problem: Any, key: PRNGKeyArray, *, slabs: Given[int | Sequence[float], ""] = 8, **options: Any
+) -> Marched:
     """Solves a time-dependent problem slab after slab; the end of one is the start of the next.
 
     A network sees a short time at once, in which the solution changes little, and starts from the weights of
@@ -104,9 +107,10 @@ def march(problem: Any, key: PRNGKeyArray, *, slabs: Any = 8, **options: Any) ->
 
     - `problem`: a `sg.pinn.PINN` whose blocks are on `sg.pinn.SpaceTime` domains. In later slabs a block on
       `initial()` with residual r(u, x) asks for r(u, x) = r(v, x) of the slab before, v, so that initial
-      values and velocities go on. Or, for networks that hold their initial condition, a function
-      `make(start, end, before)` that returns the PINN of one slab; `before` is the solution of the slab
-      before, a function of a point, and None at first. Its networks must have parameters of one shape.
+      values and velocities go on; a `sg.pinn.Evolving` needs no such block. Or, for other networks that
+      hold their initial condition, a function `make(start, end, before)` that returns the PINN of one slab;
+      `before` is the solution of the slab before, a function of a point, and None at first. Its networks
+      must have parameters of one shape.
     - `key`: the randomness of initial weights and points.
     - `slabs`: how many of equal length, or the increasing times between which they lie, first and last
       included. With a function the times must be given.
@@ -251,11 +255,11 @@ def _span(problem: PINN) -> tuple[float, float]:
                 f"block {block.name!r} must hold at the start, {span[0]}, or at all times; it holds at "
                 f"{_ends(block)[0]}. A march goes forward in time."
             )
-    if not held:
+    if not held and not isinstance(problem.network, Evolving):
         raise ValueError(
-            "`problem` must have a block on domain.initial(), which says how slabs follow each other. For a "
-            "network that holds its initial condition give a function of (start, end, before) that returns "
-            "the problem of one slab."
+            "`problem` must have a block on domain.initial(), or a sg.pinn.Evolving for a network, which say "
+            "how slabs follow each other. For another network that holds its initial condition give a "
+            "function of (start, end, before) that returns the problem of one slab."
         )
     return span
 
@@ -281,7 +285,15 @@ def _slab(problem: PINN, times: list[float], start: float, end: float, before: S
         residual = Continued(block.residual, before.problem.network, before.params["network"])
         return replace(block, domain=domain, residual=residual)
 
-    network = Shifted(problem.network, start - times[0])
+    if isinstance(problem.network, Evolving):
+        if before is None:
+            network: Any = problem.network.until(end)
+        else:
+            last = jax.tree_util.Partial(evaluate, before.problem.network, before.params["network"])
+            space = cast(SpaceTime, problem.blocks[0].domain).space
+            network = problem.network.after(last, SpaceTime(space, start, end))
+    else:
+        network = Shifted(problem.network, start - times[0])
     known = problem.exact
     if known is None and problem.test is not None:
         known = _within(problem.test, times, start)

@@ -1,6 +1,6 @@
 """Networks: anything with `init(key)` and `network(params, x)`; a perceptron, equinox and flax modules."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from .._contracts import Params
 
 FIRST_FREQUENCY = 2.0
@@ -47,7 +47,7 @@ class MLP(eqx.Module):
     sizes: tuple[int, ...] = eqx.field(static=True)
     activation: Callable = eqx.field(static=True)
 
-    def __init__(self, sizes: Any, activation: Callable | str = "tanh"):
+    def __init__(self, sizes: Given[Sequence[int], ""], activation: Callable | str = "tanh"):
         sizes = tuple(positive_int(f"sizes[{i}]", size) for i, size in enumerate(sizes))
         if len(sizes) < 2:
             raise ValueError(f"`sizes` must hold at least inputs and outputs, got {sizes}.")
@@ -86,9 +86,12 @@ class MLP(eqx.Module):
 
 
 class Equinox(eqx.Module):
-    """A network from a function `make(key)` that returns an equinox module, called as `module(x)`.
+    """A network for `sg.pinn.PINN` that is an equinox module of your own.
 
-    All floating-point arrays of the module are trained.
+    **Arguments:**
+
+    - `make`: a function of a random key that returns the module; it is called as `module(x)` at one point.
+      All its floating-point arrays are trained.
 
     ```python
     network = sg.pinn.Equinox(lambda key: eqx.nn.MLP(2, 1, width_size=32, depth=3, key=key))

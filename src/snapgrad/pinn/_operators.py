@@ -16,7 +16,12 @@ Axes: TypeAlias = int | slice | Sequence[int] | None
 
 
 class Derivatives(NamedTuple):
-    """What `sg.pinn.derivatives` returns; for a vector-valued u with an axis of components in front.
+    """What `sg.pinn.derivatives` returns for a function u of a point with d coordinates.
+
+    - `value`: u itself, a number; for a vector-valued u an array of its o components.
+    - `gradient`: the derivatives by all coordinates, `[d]`; for a vector-valued u the Jacobian matrix `[o,
+      d]`.
+    - `laplacian`: the sum of the second derivatives over the chosen coordinates, of the shape of `value`.
 
     ```python
     found = sg.pinn.derivatives(lambda x: x[0] ** 2 * x[1], jnp.array([1.0, 2.0]))
@@ -30,9 +35,18 @@ class Derivatives(NamedTuple):
 
 
 def derivatives(u: Callable, x: Float[Array, "..."], axes: Axes = None) -> Derivatives:
-    """u, its whole gradient and its Laplacian over `axes` at x, in one forward pass.
+    """A function, its gradient and its Laplacian at one point, all in one forward pass.
 
-    In a space–time domain time is the first coordinate, and `axes=slice(1, None)` are those of space:
+    **Arguments:**
+
+    - `u`: the function of one point, such as the network that a residual receives.
+    - `x`: the point, an array of shape `(d,)`.
+    - `axes`: the coordinates over which the Laplacian sums; by default all. In a space–time domain time is
+      the first coordinate, and `axes=slice(1, None)` are those of space. The gradient is always by all
+      coordinates.
+
+    **Returns:** a `sg.pinn.Derivatives`, the triple of `value`, `gradient` and `laplacian`. `ValueError` if
+    `x` is not one point, or if `axes` names a coordinate that it has not.
 
     ```python
     def burgers(u, x):
@@ -46,10 +60,19 @@ def derivatives(u: Callable, x: Float[Array, "..."], axes: Axes = None) -> Deriv
 
 
 def laplacian(u: Callable, x: Float[Array, "..."], axes: Axes = None) -> Float[Array, "*o"]:
-    """Δu at one point x: the sum of the second derivatives of u over the coordinates `axes`, by default all.
+    """The Laplacian Δu at one point: the sum of the second derivatives of u over some or all coordinates.
 
-    One forward pass computes it, and each row of the Jacobian is then len(axes) + 2 outer products for each
-    weight matrix.
+    One forward pass computes it. Natural gradients stay cheap with it: a weight matrix enters each row of the
+    Jacobian as a sum of len(axes) + 2 outer products.
+
+    **Arguments:**
+
+    - `u`: the function of one point, scalar or vector-valued.
+    - `x`: the point, an array of shape `(d,)`.
+    - `axes`: the coordinates to sum over: one, several, or a slice; by default all.
+
+    **Returns:** a number, or one for each component of `u`. `ValueError` if `x` is not one point, or if
+    `axes` names a coordinate that it has not.
 
     ```python
     sg.pinn.laplacian(lambda x: x[0] ** 2 + x[1] ** 3, jnp.array([1.0, 2.0]))      # 2 + 6 · 2 = 14
@@ -60,10 +83,20 @@ def laplacian(u: Callable, x: Float[Array, "..."], axes: Axes = None) -> Float[A
 
 
 def biharmonic(u: Callable, x: Float[Array, "..."], axes: Axes = None) -> Float[Array, "*o"]:
-    """Δ²u at one point x, the Laplacian of the Laplacian over the coordinates `axes`, by default all.
+    """The biharmonic operator Δ²u at one point: the Laplacian of the Laplacian, which bends plates.
 
-    Plates bend by it. One forward pass along three directions computes it in the plane, and each row of the
-    Jacobian is then eleven outer products for each weight matrix.
+    In the plane, one forward pass along three directions computes it, and a weight matrix enters each row of
+    the Jacobian as a sum of eleven outer products.
+
+    **Arguments:**
+
+    - `u`: the function of one point, scalar or vector-valued; it must be smooth, as `tanh` is and `relu` is
+      not.
+    - `x`: the point, an array of shape `(d,)`.
+    - `axes`: the coordinates of both Laplacians: one, several, or a slice; by default all.
+
+    **Returns:** a number, or one for each component of `u`. `ValueError` if `x` is not one point, or if
+    `axes` names a coordinate that it has not.
 
     ```python
     sg.pinn.biharmonic(lambda x: x[0] ** 4 + x[0] ** 2 * x[1] ** 2, jnp.array([1.0, 2.0]))     # 24 + 8
@@ -77,7 +110,17 @@ def biharmonic(u: Callable, x: Float[Array, "..."], axes: Axes = None) -> Float[
 
 
 def derivative(u: Callable, x: Float[Array, " d"], axes: int | Sequence[int]) -> Float[Array, "*o"]:
-    """One partial derivative of u at x, of any order: `axes` names a coordinate for each differentiation.
+    """One partial derivative of u at one point, of any order; for several at once use `sg.pinn.partials`.
+
+    **Arguments:**
+
+    - `u`: the function of one point, scalar or vector-valued.
+    - `x`: the point, an array of shape `(d,)`.
+    - `axes`: the coordinate to differentiate by, or a sequence with one coordinate for each differentiation:
+      `(1, 1, 1)` is ∂³u/∂x₁³.
+
+    **Returns:** a number, or one for each component of `u`. `ValueError` if `x` is not one point, or if
+    `axes` names a coordinate that it has not.
 
     ```python
     u = lambda x: x[0] ** 2 * x[1] ** 3
@@ -95,7 +138,8 @@ def partials(
 
     **Arguments:**
 
-    - `u`, `x`: a function of a point, and a point.
+    - `u`: the function of one point, scalar or vector-valued.
+    - `x`: the point, an array of shape `(d,)`.
     - `wanted`: for each derivative the coordinates to differentiate by, in any order: `()` is u itself,
       `(1, 1, 1)` is ∂³u/∂x₁³, `(0, 1)` a mixed one.
 
@@ -127,7 +171,15 @@ def partials(
 
 
 def gradient(u: Callable, x: Float[Array, " d"]) -> Float[Array, "*o d"]:
-    """∇u at one point x, an array of shape (d,); of a vector-valued u the Jacobian matrix.
+    """The gradient ∇u at one point.
+
+    **Arguments:**
+
+    - `u`: the function of one point, scalar or vector-valued.
+    - `x`: the point, an array of shape `(d,)`.
+
+    **Returns:** an array `[d]`; for a vector-valued `u` the Jacobian matrix, with one row for each component.
+    `ValueError` if `x` is not one point.
 
     ```python
     sg.pinn.gradient(lambda x: x[0] * x[1], jnp.array([1.0, 2.0]))                 # [2, 1]
@@ -137,7 +189,16 @@ def gradient(u: Callable, x: Float[Array, " d"]) -> Float[Array, "*o d"]:
 
 
 def divergence(field: Callable, x: Float[Array, " d"], axes: Axes = None) -> Float[Array, ""]:
-    """Σ ∂F_i/∂x_i over `axes`, for a field with one component for each of them, else `ValueError`.
+    """The divergence Σ ∂F_i/∂x_i of a vector field F at one point.
+
+    **Arguments:**
+
+    - `field`: the function of one point that returns the components of F, as many as there are `axes`.
+    - `x`: the point, an array of shape `(d,)`.
+    - `axes`: the coordinates that belong to the components, in their order; by default all. In a space–time
+      domain, where time comes first, `axes=slice(1, None)` are those of space.
+
+    **Returns:** one number. `ValueError` if `field` has another number of components than there are `axes`.
 
     ```python
     sg.pinn.divergence(lambda x: x**2, jnp.array([1.0, 2.0]))                      # 2 · 1 + 2 · 2 = 6
@@ -154,7 +215,14 @@ def divergence(field: Callable, x: Float[Array, " d"], axes: Axes = None) -> Flo
 
 
 def time_derivative(u: Callable, x: Float[Array, " d"]) -> Float[Array, "*o"]:
-    """∂u/∂t at one point x, whose first coordinate is the time t.
+    """The derivative ∂u/∂t at one point of a space–time domain, where time is the first coordinate.
+
+    **Arguments:**
+
+    - `u`: the function of one point, scalar or vector-valued.
+    - `x`: the point, an array `(t, x₁, …)`.
+
+    **Returns:** a number, or one for each component of `u`. `ValueError` if `x` is not one point.
 
     ```python
     sg.pinn.time_derivative(lambda x: x[0] * x[1], jnp.array([1.0, 2.0]))          # 2
@@ -164,7 +232,16 @@ def time_derivative(u: Callable, x: Float[Array, " d"]) -> Float[Array, "*o"]:
 
 
 def directional(u: Callable, x: Float[Array, " d"], direction: Float[Array, " d"]) -> Float[Array, "*o"]:
-    """The derivative of u at one point x along a direction, such as a boundary's normal.
+    """The derivative of u at one point along a direction, such as the normal of a boundary.
+
+    **Arguments:**
+
+    - `u`: the function of one point, scalar or vector-valued.
+    - `x`: the point, an array of shape `(d,)`.
+    - `direction`: a vector of the same shape. The derivative is per unit of `x` only where its length is one;
+      a direction twice as long gives twice the number.
+
+    **Returns:** a number, or one for each component of `u`. `ValueError` if `x` is not one point.
 
     ```python
     sg.pinn.directional(lambda x: x @ x, jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0]))   # 4

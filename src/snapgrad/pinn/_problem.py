@@ -8,9 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from .._checks import float_params, real_array
+from .._checks import Given, float_params, real_array
 from .._contracts import AbstractProblem, AbstractSampler, Batch, Linearisation, Params
 from ..operators import jacobian, stack
 from ..structure.compat import ClosedJaxpr, Literal
@@ -76,7 +77,7 @@ class PINN(AbstractProblem):
         self,
         network: Any,
         blocks: Sequence[Block],
-        exact: Callable | tuple[Any, Any] | None = None,
+        exact: Callable | tuple[ArrayLike, ArrayLike] | None = None,
         unknowns: Mapping[str, Any] | None = None,
         measured: Callable | None = None,
         fields: Mapping[str, Any] | None = None,
@@ -129,11 +130,11 @@ class PINN(AbstractProblem):
         drawn = jax.tree.map(default, {"network": self.network.init(key), "fields": fields})
         return drawn | {"unknowns": self.unknowns}
 
-    def u(self, params: Params, x: Any) -> Array:
+    def u(self, params: Params, x: Given[ArrayLike | Sequence[float], " d"]) -> Array:
         """The network at one point `[d]`, or at each point of an array `[..., d]`."""
         return _everywhere(partial(evaluate, self.network, params["network"]), x)
 
-    def field(self, name: str, params: Params, x: Any) -> Array:
+    def field(self, name: str, params: Params, x: Given[ArrayLike | Sequence[float], " d"]) -> Array:
         """An unknown field at one point `[d]`, or at each point of an array `[..., d]`."""
         if name not in self.fields:
             raise ValueError(f"`name` must be one of the fields {', '.join(self.fields)}; got {name!r}.")
@@ -177,7 +178,10 @@ class PINN(AbstractProblem):
         ]
         rows = found[0] if len(found) == 1 else stack(found)
         return Linearisation(
-            self._residual(params, batch), rows, jax.tree_util.Partial(_residual_after, self, params, batch)
+            self._residual(params, batch),
+            rows,
+            jax.tree_util.Partial(_residual_after, self, params, batch),
+            params=params,
         )
 
     def residuals(self, params: Params, batch: Batch) -> dict[str, Array]:

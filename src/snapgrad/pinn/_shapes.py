@@ -1,21 +1,28 @@
 """Polygons and half-spaces."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from .._checks import real_array
+from .._checks import Given, real_array
 from ._drawing import LEAST_SHARE
 from ._geometry import AbstractShape, AbstractSurface
 
 
 class HalfSpace(AbstractShape):
-    """All points on one side of a plane through `point`, away from its `normal`; of use in combinations.
+    """All points on one side of a plane (in two dimensions, of a line), to cut other shapes with.
 
-    On its own it has no bounds: drawing points from it raises `ValueError`.
+    **Arguments:**
+
+    - `point`: any point of the plane.
+    - `normal`: a vector at right angles to the plane, which points out of the half-space.
+
+    It has no bounds, so that drawing points from it alone raises `ValueError`; combine it with a shape that
+    has.
 
     ```python
     disc = sg.pinn.Ball([0, 0], 1)
@@ -27,7 +34,11 @@ class HalfSpace(AbstractShape):
     point: Float[Array, " d"]
     direction: Float[Array, " d"]
 
-    def __init__(self, point: Any, normal: Any):
+    def __init__(
+        self,
+        point: Given[ArrayLike | Sequence[float], " d"],
+        normal: Given[ArrayLike | Sequence[float], " d"],
+    ):
         self.point = real_array("point", np.atleast_1d(point), ndim=1)
         normal = real_array("normal", np.atleast_1d(normal), ndim=1, rows=self.point.shape[0])
         length = float(np.linalg.norm(np.asarray(normal)))
@@ -118,7 +129,12 @@ class Plane(AbstractSurface):
 
 
 class Polygon(AbstractShape):
-    """The inside of a closed chain of straight edges, given by its `vertices [n, 2]` in order.
+    """The inside of a polygon.
+
+    **Arguments:**
+
+    - `vertices`: the corners `[n, 2]` in the order in which the edges connect them; the last is connected
+      with the first.
 
     `ValueError` if edges cross or touch each other, or two vertices in a row coincide.
 
@@ -132,7 +148,7 @@ class Polygon(AbstractShape):
     edges: "PolygonBoundary"
     filled: float = eqx.field(static=True)
 
-    def __init__(self, vertices: Any):
+    def __init__(self, vertices: Given[ArrayLike | Sequence[Sequence[float]], "V 2"]):
         vertices = real_array("vertices", vertices, ndim=2)
         if vertices.shape[1] != 2 or vertices.shape[0] < 3:
             raise ValueError(f"`vertices` must be an array [n, 2] with n ≥ 3, got shape {vertices.shape}.")
@@ -199,7 +215,12 @@ class Polygon(AbstractShape):
 
 
 class PolygonBoundary(AbstractSurface):
-    """The edges of a polygon, its vertices in anticlockwise order; `Polygon.boundary()` makes it.
+    """The edges of a polygon; `Polygon.boundary()` makes it.
+
+    **Arguments:**
+
+    - `vertices`: the corners `[n, 2]` in anticlockwise order, which is not checked here; `sg.pinn.Polygon`
+      takes them in either order.
 
     ```python
     sg.pinn.Polygon([[0, 0], [1, 0], [0, 1]]).boundary().sample(jax.random.key(0), 10)

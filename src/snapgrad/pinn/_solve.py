@@ -6,9 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jax.typing import ArrayLike
 from jaxtyping import Array, PRNGKeyArray
 
 from .. import report
+from .._checks import Given
 from .._contracts import Result
 from .._files import write_atomic
 from ..training import fit, with_options_of
@@ -21,6 +23,7 @@ from ._uncertainty import ErrorBars, error_bars
 class Solution(Result):
     """What `sg.pinn.solve` returns: a `sg.Result` that is also a function of a point.
 
+    - `problem`: the `sg.pinn.PINN` that was solved.
     - `solution(x)`: the network at a point `[d]`, or at each point of an array `[..., d]`.
     - `solution.unknowns`, `solution.fields`: the coefficients and fields found, for inverse problems, and
       `solution.error_bars()` how sure they are.
@@ -39,7 +42,7 @@ class Solution(Result):
 
     problem: PINN
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: Given[ArrayLike | Sequence[float], "*N d"]) -> Array:
         """The network at x."""
         return self.problem.u(self.params, x)
 
@@ -124,8 +127,8 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
 
     - `problem`, `key`: what to solve, and the randomness of initial weights and points.
     - `options`: those of `sg.fit`: when to stop (`steps`, `seconds`, `tol`, `patience`), `checkpoint` and
-      `resume`, `progress`, `callback`, and `method`, `optimizer`, `sampler` in place of the defaults.
-      `sg.pinn.setting` gives the last three for a baseline by name.
+      `resume`, `progress`, `callback`, `mesh` for several devices, and `method`, `optimizer`, `sampler` in
+      place of the defaults. `sg.pinn.setting` gives the last three for a baseline by name.
 
     **Returns:** a `sg.pinn.Solution`. `ValueError` names the block and the point where a residual is not
     finite.
@@ -146,12 +149,4 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
             f"sg.pinn.solve(problem, key, **sg.pinn.setting({known!r}, problem)._asdict()), where names are "
             f"{', '.join(METHODS)}."
         )
-    result = fit(problem, key, **options)
-    return Solution(
-        params=result.params,
-        history=result.history,
-        code=result.code,
-        rejected=result.rejected,
-        state=result.state,
-        problem=problem,
-    )
+    return Solution(**vars(fit(problem, key, **options)), problem=problem)

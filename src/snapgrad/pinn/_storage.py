@@ -52,7 +52,7 @@ def load(path: str | os.PathLike[str], problem: PINN | None = None) -> Solution:
     solution(jnp.array([0.5])), solution.history["loss"][-1]
     ```
     """
-    about = read_header(Path(path))[0]["about"]
+    about = read_header(Path(path))["about"]
     if about.get("kind") != KIND:
         raise ValueError(f"{path} holds no solution: write one with solution.save(path).")
     if problem is None:

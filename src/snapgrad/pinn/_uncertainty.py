@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._checks import real_scalar
+from .._checks import Given, real_scalar
 from .._contracts import Params
 from ..linalg import rank_cutoff
 from ._blocks import Block
@@ -31,8 +32,9 @@ UNSETTLED = 0.5
 
 
 class ErrorBars(eqx.Module):
-    """What `solution.error_bars()` returns.
+    """How sure the solution of an inverse problem is: what `solution.error_bars()` returns.
 
+    - `problem`, `params`: the `sg.pinn.PINN` that was solved, and the parameters that were found.
     - `errors`: the standard error of each unknown coefficient, `{name: error}`.
     - `intervals`: where it lies with probability `level`, `{name: (low, high)}`.
     - `bars(x)`: the standard error of u at a point `[d]`, or at each point of an array `[..., d]`.
@@ -89,11 +91,11 @@ class ErrorBars(eqx.Module):
             for name, value in self._unknowns.items()
         }
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: Given[ArrayLike | Sequence[float], "*N d"]) -> Array:
         """The standard error of u at x."""
         return _spread(self, None, jnp.asarray(x))
 
-    def field(self, name: str, x: Any) -> Array:
+    def field(self, name: str, x: Given[ArrayLike | Sequence[float], "*N d"]) -> Array:
         """The standard error of an unknown field at x."""
         return _spread(self, name, jnp.asarray(x))
 

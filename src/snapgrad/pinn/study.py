@@ -1,17 +1,15 @@
 """`snapgrad pinn NAME`: train a PINN of the zoo, watch it, and draw what it found."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from .. import pinn, report
-from ..reproduce import claim_folder, write_atomic, write_section
-from ..training import CHECKPOINT
+from ..reproduce import as_records, claim_folder, read_metrics, write_atomic, write_metrics, write_section
+from ..training import CHECKPOINT, Team
 from ._pictures import pictures
 
 _COLOURS = {
@@ -37,6 +35,7 @@ def train(
     points: tuple[int, ...] | None = None,
     resume: bool = False,
     show: Callable[[str], None] | None = None,
+    mesh: Any = None,
 ) -> dict[str, Any]:
     """Trains one problem of the zoo; writes metrics, checkpoint and pictures under `out/pinn/NAME`.
 
@@ -51,17 +50,21 @@ def train(
     - `resume`: go on from the checkpoint in that folder; `steps` and `seconds` count from the very first
       step.
     - `show`: is called with a line of progress at each record.
+    - `mesh`: devices to spread the points over, as in `sg.fit`; of several processes the first one writes.
 
     Returns the last record with the paths that were written. An interruption leaves a checkpoint. Raises
     `ValueError` for a name it does not know and `ResultsError` for a folder it cannot use, such as one that
     holds a run already while `resume` is not set: nothing is overwritten.
     """
     problem = pinn.zoo(name, hidden=hidden, points=points)
-    slabs = pinn.ZOO[name].slabs if method == "auto" else 1
+    slabs = pinn.ZOO[name].slabs
     solver = pinn.solve if slabs == 1 else partial(pinn.march, slabs=slabs)
-    chosen = pinn.setting(method, problem)._asdict() if slabs == 1 else {}
+    chosen = pinn.setting(method, problem)._asdict()
+    if slabs > 1:
+        chosen["sampler"] = lambda slab: pinn.setting(method, slab).sampler
     folder = out / "pinn" / name / f"{method}-{seed}"
-    claim_folder(folder, CHECKPOINT, resume)
+    team = Team(mesh)
+    team.told(lambda: claim_folder(folder, CHECKPOINT, resume))
 
     def watch(record: dict[str, float], state: Any) -> None:
         del state
@@ -76,14 +79,16 @@ def train(
         callback=watch,
         checkpoint=folder,
         resume=resume,
+        mesh=mesh,
         **chosen,
     )
-    records = _records(solution.history)
+    records = as_records(solution.history)
     if slabs > 1:  # the records of a slab tell of that slab
         records[-1] |= {"relative_l2": float(solution.relative_l2)}
-    text = "".join(json.dumps(record) + "\n" for record in records)
-    write_atomic(folder / "metrics.jsonl", text.encode())
-    files = [folder / "metrics.jsonl", *sorted(folder.rglob(CHECKPOINT))]
+    reason = solution.reason if slabs == 1 else str(solution.reason[-1])
+    if not team.leads:
+        return {**records[-1], "reason": reason, "files": []}
+    files = [write_metrics(folder, records), *sorted(folder.rglob(CHECKPOINT))]
     parts = pictures(problem, solution)
     if parts:
         write_atomic(folder / "solution.svg", report.standalone(report.render(parts, "solution")).encode())
@@ -92,15 +97,16 @@ def train(
     draw = partial(_curves, out / "pinn" / name, name)
     write_atomic(curves, report.standalone(report.render([draw], f"error-{name}")).encode())
     _describe(out / "pinn" / name, name, f"{method}-{seed}", [draw, *parts])
-    reason = solution.reason if slabs == 1 else str(solution.reason[-1])
     return {**records[-1], "reason": reason, "files": [*files, curves]}
 
 
 def _describe(folder: Path, name: str, last: str, draws: list[report.Draw]) -> None:
     """The problem's section on the page: curves of all runs, and the solution of the last one."""
     rows = []
-    for run, records in _runs(folder):
-        end, (method, _, seed) = records[-1], run.rpartition("-")
+    links = {"curves (SVG)": "error.svg"}
+    for run, records in read_metrics(folder):
+        end, (method, _, seed) = records[-1], run.name.rpartition("-")
+        links[f"{run.name} (JSON lines)"] = f"{run.name}/metrics.jsonl"
         row = {
             "method": method,
             "seed": seed,
@@ -120,10 +126,7 @@ def _describe(folder: Path, name: str, last: str, draws: list[report.Draw]) -> N
         caption=caption,
         table=rows,
         svgs=[report.render([draw], f"{name}-{index}") for index, draw in enumerate(draws)],
-        links={
-            "curves (SVG)": "error.svg",
-            **{f"{run} (JSON lines)": f"{run}/metrics.jsonl" for run, _ in _runs(folder)},
-        },
+        links=links,
     )
 
 
@@ -135,28 +138,13 @@ def line(record: dict[str, float]) -> str:
     return "  ".join(words)
 
 
-def _records(history: dict[str, np.ndarray]) -> list[dict[str, float]]:
-    """The history record by record, without what was not measured."""
-    rows = [
-        dict(zip(history, map(float, values), strict=True)) for values in zip(*history.values(), strict=True)
-    ]
-    return [{name: value for name, value in row.items() if not np.isnan(value)} for row in rows]
-
-
 def _curves(folder: Path, name: str, ax: Any) -> None:
     """Error (or loss) against time for all methods run so far."""
-    for run, records in _runs(folder):
+    for run, records in read_metrics(folder):
         quantity = "relative_l2" if "relative_l2" in records[0] else "loss"
         time_ = [max(record["seconds"], 1e-2) for record in records]
-        colour = _COLOURS.get(run.rsplit("-", 1)[0], report.GREY)
-        ax.plot(time_, [record[quantity] for record in records], color=colour, label=run)
+        colour = _COLOURS.get(run.name.rsplit("-", 1)[0], report.GREY)
+        ax.plot(time_, [record[quantity] for record in records], color=colour, label=run.name)
         ax.set_ylabel("relative L2 error" if quantity == "relative_l2" else "loss")
     ax.set(xscale="log", yscale="log", xlabel="seconds", title=name)
     ax.legend()
-
-
-def _runs(folder: Path) -> Iterator[tuple[str, list[dict[str, float]]]]:
-    for metrics in sorted(folder.glob("*/metrics.jsonl")):
-        records = [json.loads(row) for row in metrics.read_text().splitlines()]
-        if records:
-            yield metrics.parent.name, records

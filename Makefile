@@ -15,14 +15,16 @@ export NPROC ?= 4
 
 # The newest JAX needs a newer Python than the oldest that is supported.
 NEWEST ?= $(shell command -v python3.14 || command -v python3.13 || command -v python3.12)
+OLDEST ?= $(shell command -v python3.11 || echo $(PYTHON))
 
-.PHONY: help setup test test-slow test-newest lint reproduce bench docs tutorials dist clean
+.PHONY: help setup test test-slow test-newest test-oldest lint reproduce bench docs tutorials dist clean
 
 help:
 	@echo "make reproduce   the main job: run the studies and draw their pictures (into $(OUT)/)"
 	@echo "make test        lint, types and tests: the whole check"
 	@echo "make test-slow   the longer checks that 'make test' leaves out"
-	@echo "make test-newest the numerical tests on the newest JAX, with a Python >= 3.12 (NEWEST=path)"
+	@echo "make test-newest the tests but for NetKet's on the newest JAX, with a Python >= 3.12 (NEWEST=path)"
+	@echo "make test-oldest the same on the oldest JAX and dependencies, with a Python 3.11 (OLDEST=path)"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make bench       the benchmarks, each beside its baseline in one run"
 	@echo "make docs        the documentation as a site, into site/; a warning is an error"
@@ -34,7 +36,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,netket,molecules,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,netket,molecules,cluster,docs]'
 	@touch $(STAMP)
 
 lint: $(STAMP)
@@ -52,15 +54,28 @@ test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal tests/linalg tests/structure tests/operators \
 		tests/methods tests/pinn
 
-test-newest: export XLA_FLAGS =
+# As users compile them: what computes. The rest of the tests, but for NetKet's, takes the plainest machine code.
+NUMERICAL := tests/structure tests/operators tests/methods tests/linalg tests/training tests/pinn tests/sampling
+OTHERS := tests --ignore=tests/netket_room $(addprefix --ignore=,$(NUMERICAL))
+# The lowest versions that pyproject.toml allows.
+OLDEST_PINS = sed -n '/^dependencies/,/^]/s/^ *"\([a-z]*\)>=\([0-9.]*\).*/\1==\2/p' pyproject.toml
+
 test-newest:
 	@test -n "$(NEWEST)" || { echo "no Python >= 3.12 found: name one with NEWEST=path"; exit 2; }
 	@test -x $(VENV)-newest/bin/python || $(NEWEST) -m venv $(VENV)-newest
 	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[test]'
 	$(VENV)-newest/bin/python -m pip list 2>/dev/null | grep -E "^jax"
-	$(VENV)-newest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal \
-		tests/structure tests/operators tests/methods/test_golden_steps.py tests/test_identities.py tests/methods/test_conformance.py \
-		tests/linalg/test_solve.py tests/training tests/pinn tests/sampling/test_squared_volume.py
+	XLA_FLAGS= $(VENV)-newest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(NUMERICAL)
+	$(VENV)-newest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(OTHERS)
+
+test-oldest:
+	@test -x $(VENV)-oldest/bin/python || $(OLDEST) -m venv $(VENV)-oldest
+	$(OLDEST_PINS) > $(VENV)-oldest/pins.txt
+	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' \
+		--constraint $(VENV)-oldest/pins.txt
+	$(VENV)-oldest/bin/python -m pip list 2>/dev/null | grep -E "^jax"
+	XLA_FLAGS= $(VENV)-oldest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(NUMERICAL)
+	$(VENV)-oldest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(OTHERS)
 
 reproduce: $(STAMP)
 	$(BIN)/snapgrad reproduce --out $(OUT)
@@ -87,4 +102,4 @@ dist: $(STAMP)
 	$(VENV)-dist/bin/python tests/try_wheel.py dist/*.whl
 
 clean:
-	rm -rf $(VENV) $(VENV)-newest $(VENV)-dist build dist site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newest $(VENV)-oldest $(VENV)-dist build dist site .pytest_cache .ruff_cache .hypothesis

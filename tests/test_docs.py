@@ -1,5 +1,6 @@
 """The documentation holds: examples run, links lead somewhere, figures were measured, the site builds."""
 
+import ast
 import importlib.util
 import os
 import re
@@ -94,9 +95,38 @@ def test_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("user", ["model", "pde", "hamiltonian", "molecule", "matrix"])
 def test_the_first_page_leads_each_user_to_twenty_lines(user):
+    """One click from the first page, and nothing to add: the program trains and prints what it found."""
     assert f"](start/{user}.md)" in (DOCS / "index.md").read_text()
     first = blocks((DOCS / "start" / f"{user}.md").read_text())[0]
     assert len(first.splitlines()) <= 20
+    assert re.search(r"sg\.fit\(|\.solve\(|driver\.run\(|sg\.kaczmarz\(", first) and "print(" in first
+
+
+def messages() -> str:
+    """What the library says, an … for what it fills in, a line for each string."""
+    found = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(
+                part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "…"
+                for part in parts
+            )
+            found.append(text.replace("\n", " "))
+    return "\n".join(found)
+
+
+def test_messages_in_the_faq_are_those_of_the_library():
+    rows = [line for line in (DOCS / "faq.md").read_text().splitlines() if line.startswith('| "')]
+    quoted = [
+        words
+        for row in rows
+        if "Python's own" not in row
+        for words in re.findall('"([^"]+)"', row.split(" | ")[0])
+    ]
+    said = messages()
+    assert len(quoted) >= 15
+    assert not [words for words in quoted if words not in said]
 
 
 # ------------------------------------------------------------------------------------------ links
@@ -158,6 +188,11 @@ def test_cells_of_a_script():
     assert source.splitlines()[second.line] == "y = 2"
 
 
+def test_every_tutorial_is_on_the_page_of_tutorials():
+    page = (DOCS / "tutorials" / "index.md").read_text()
+    assert not [name for name in site_module("tutorials").names() if f"tutorials/{name}.py)" not in page]
+
+
 def test_every_tutorial_has_stored_output():
     names = site_module("tutorials").names()
     missing = [name for name in names if not (ROOT / "tutorials" / "output" / f"{name}.txt").exists()]
@@ -196,5 +231,7 @@ def test_the_site_builds_without_warnings(tmp_path):
     assert not missing, f"not in docs/reference/: {', '.join(missing)}"
     plain = re.sub(r"<[^>]+>", "", reference)
     assert "Uniform(num_rows: int, sample_size: int, replace: bool = False)" in plain  # fields are arguments
+    assert 'J: Float[ArrayLike, "m n"]' in plain.replace("&#34;", '"').replace("&quot;", '"')
+    assert "Given[" not in plain  # what may be given is shown as what it is
     assert "‖θ₀ − θ*‖²" in plain  # and stars are no emphasis
     assert 'href="../reference/methods.html#snapgrad.Auto"' in pages[Path("start/model.html")]

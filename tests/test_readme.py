@@ -35,6 +35,26 @@ def test_figures_were_measured():
         assert f"**{figure}**" in (ROOT / file).read_text(), f"{figure} is not in {file}"
 
 
+def test_figures_of_molecules_and_pdes_were_measured():
+    molecules = (ROOT / "benchmarks/results/molecules.md").read_text().replace("-", "−")
+    energies = re.findall(r"\b([A-Z]\w?(?:H)?) ([+−]\d\.\d\d(?: ± \d\.\d\d)?)", README)
+    assert len(energies) >= 5
+    for system, above in energies:
+        row = next(line for line in molecules.splitlines() if line.startswith(f"| {system} |"))
+        assert f"| {above} " in row, (system, above)
+    records = (ROOT / "benchmarks/results/pinn_records.md").read_text()
+    claims = {
+        "burgers": r"Burgers (\d+)",
+        "helmholtz": r"Helmholtz (\d+)",
+        "cavity-smooth": r"cavity (\d+) times",
+    }
+    for problem, pattern in claims.items():
+        claimed = re.search(pattern, README)
+        measured = re.search(rf"\| {problem} \|[^|]*\|([^|]*)\|([^|]*)\|", records)
+        assert claimed is not None and measured is not None, problem
+        assert float(claimed[1]) <= float(measured[2]) / float(measured[1]), problem
+
+
 def test_both_commands_and_length():
     for command in ("make reproduce", "make test"):
         assert command in README

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "snapgrad"
-BASE = {"_contracts", "_checks", "_files"}
+BASE = {"_contracts", "_checks", "_files", "_memory", "_signals"}
 PAGES = {"report", "reproduce"}
 MAY_IMPORT = {
     "_checks": set(),
     "_contracts": set(),
     "_files": set(),
-    "linalg": {"_checks"},
+    "_memory": set(),
+    "_signals": set(),
+    "linalg": {"_checks", "_memory"},
     "structure": {"linalg"},
     "operators": BASE | {"linalg", "structure"},
     "sampling": BASE | {"linalg"},
@@ -34,7 +36,7 @@ MAY_IMPORT = {
     | {"diagnosis"}
     | PAGES,
     "cli": BASE
-    | {"problems", "theory", "diagnosis", "pinn", "netket", "molecules", "figures", "__version__"}
+    | {"problems", "theory", "training", "diagnosis", "pinn", "netket", "molecules", "figures", "__version__"}
     | PAGES,
 }
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -56,6 +57,8 @@ def test_several_devices(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "4 devices" in done.stdout and "[64, 64, 64, 64]" in done.stdout
+    differences = [float(text) for text in re.findall(r"largest difference (\S+)", done.stdout)]
+    assert len(differences) == 3 and max(differences) < 1e-10
 
 
 def test_pinn_inverse(tmp_path, monkeypatch):
@@ -81,6 +84,14 @@ def test_pinn_geometry(tmp_path, monkeypatch):
 def test_pinn_time(tmp_path, monkeypatch):
     names = run("pinn_time", tmp_path, monkeypatch)
     assert names["marched"].relative_l2 < 0.15 < names["whole"].history["relative_l2"][-1]
+
+
+def test_molecule(tmp_path, monkeypatch):
+    names = run("molecule", tmp_path, monkeypatch)
+    assert abs(names["simple"].params - 27 / 16) < 0.05
+    assert -2.9 < names["simple"].evaluation.energy < -2.8
+    assert abs(names["found"].evaluation.energy - names["hydrogen"].exact) < 5e-3
+    assert (tmp_path / "hydrogen.png").exists()
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("[a-z]*.py")))

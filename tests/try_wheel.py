@@ -17,7 +17,7 @@ os.environ.setdefault("NPROC", "4")
 import snapgrad
 
 ROOT = Path(__file__).parents[1]
-wheel = Path(sys.argv[1])
+wheel = Path(sys.argv[1]).resolve()
 assert wheel.stat().st_size < 1e6, f"{wheel} has {wheel.stat().st_size} bytes, 1 MB is the most."
 names = zipfile.ZipFile(wheel).namelist()
 assert "snapgrad/py.typed" in names and all(

@@ -1,7 +1,8 @@
 """Several devices.
 
-Points are shared out among devices, parameters are not. One call, `jac.shard(mesh)`, does it; kernels,
-products and steps are the same to rounding. Here four CPU devices stand for four GPUs.
+Rows are shared out among devices, parameters are not. One argument, `mesh=`, does it for training, and one
+call, `jac.shard(mesh)`, for a Jacobian of your own. Results are those of one device, to rounding. Here four
+CPU devices stand for four GPUs.
 """
 
 import os
@@ -16,9 +17,34 @@ import snapgrad as sg
 
 jax.config.update("jax_enable_x64", True)
 
-# %% A model and its points
-# The number of points must be a multiple of the number of devices.
-print(f"{jax.device_count()} devices")
+# %% Training
+# A mesh of one axis holds the devices. The number of rows need not be a multiple of theirs.
+mesh = jax.make_mesh((jax.device_count(),), ("rows",))
+print(f"{mesh.size} devices")
+
+x = jnp.linspace(-3, 3, 203)
+data = (x, jnp.sin(x) - 0.4 * jnp.sin(3 * x))
+start = {"a": jnp.array([1.2, -0.5]), "b": jnp.array([1.1, 2.9])}
+
+
+def residual(params, row):
+    """A sum of two waves, minus the data."""
+    x, y = row
+    return jnp.sum(params["a"] * jnp.sin(params["b"] * x)) - y
+
+
+one = sg.least_squares(residual, start, data, steps=20)
+four = sg.least_squares(residual, start, data, steps=20, mesh=mesh)
+for name in start:
+    difference = float(jnp.abs(one.params[name] - four.params[name]).max())
+    print(name, four.params[name], f"largest difference {difference:.1e}")
+
+# %%
+# `sg.pinn.solve`, `sg.molecules.solve`, `sg.fit` and `sg.run` take the same argument. A checkpoint that was
+# written on four devices goes on with one, or with eight.
+
+# %% A Jacobian of your own
+# In a loop of your own the Jacobian is what is shared out. The kernel comes out by rows.
 
 
 def model(params, x):
@@ -33,38 +59,14 @@ params = {
     "v": jax.random.normal(keys[1], (64,)) / 8,
 }
 points = jax.random.normal(keys[2], (256, 3))
-
-# %% The kernel, on one device and on four
-mesh = jax.make_mesh((jax.device_count(),), ("points",))
-one = sg.jacobian(model, params, points)
-four = one.shard(mesh)
-K, K_shared = one.gram(), four.gram()
+jac = sg.jacobian(model, params, points)
+K, K_shared = jac.gram(), jac.shard(mesh).gram()
 print(f"largest difference {float(jnp.abs(K - K_shared).max()):.1e}")
 print("rows of the kernel on each device:", [shard.data.shape[0] for shard in K_shared.addressable_shards])
 
-# %% Training with it
-# A method asks a Jacobian for kernels and products and does not know where they come from. So a loop of
-# your own has one more call. The target is a function that the network can follow.
-target = jnp.sin(points[:, 0]) * points[:, 1]
-method = sg.Spring(damping=1e-3, momentum=0.8)
-
-
-@jax.jit
-def step(params, state):
-    """One step of SPRING on all points, shared out."""
-    lin = sg.linearise(lambda p, row: model(p, row[0]) - row[1], params, (points, target))
-    lin = sg.Linearisation(lin.residual, lin.jacobian.shard(mesh))
-    direction, state = method.direction(lin, state)
-    loss = jnp.mean(lin.residual**2)
-    return jax.tree.map(lambda p, d: p - 0.5 * d, params, direction), state, loss
-
-
-state, losses = method.init(params), []
-for _ in range(30):
-    params, state, loss = step(params, state)
-    losses.append(float(loss))
-print("mean squared error:", ", ".join(f"{loss:.1e}" for loss in losses[::10]), f"… {losses[-1]:.1e}")
-
 # %%
+# A method asks a Jacobian for kernels and products and does not know where they come from, so a step has one
+# more call: `sg.Linearisation(lin.residual, lin.jacobian.shard(mesh))` in place of `lin`.
+#
 # Across hosts, call `jax.distributed.initialize()` first: a mesh may then span all of their devices.
-# [Kernels without J](../docs/jacobians.md#several-devices) says what travels between them.
+# [Several devices, several hosts](../docs/scaling.md) shows it, with a script for SLURM.

@@ -23,6 +23,7 @@ FOLDERS = {"docs/": "", "benchmarks/results/": "results/", "tutorials/": "tutori
 """Folders of the repository whose files are on the site, and where they lie there."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+HYPHENATED = re.compile(r"(?<![\w.-])[\w.]+(?:-\w+)*-\d\w*")
 NAME = re.compile(r"(?<!<pre>)<code>((?:sg|sgn|pinn|molecules)\.[A-Za-z_][\w.]*)(\(.*?\))?</code>")
 ROOMS = {
     "sg": "snapgrad",
@@ -83,6 +84,8 @@ def on_files(files: Files, config: Any) -> Files:
 def unlisted(room: str) -> list[str]:
     """Public names of a room that no page of the reference names."""
     source = (ROOT / "src/snapgrad" / room / "__init__.py").read_text()
+    if room == "cli":  # commands, not functions
+        return []
     names = re.findall(r"^from \..* import \w+ as ([a-z]\w*|[A-Z]\w*[a-z]\w*)$", source, re.MULTILINE)
     pages = "\n".join(path.read_text() for path in (ROOT / "docs/reference").glob("*.md")) + "\n"
     return [
@@ -116,12 +119,23 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Lets names of the library lead to their place in the reference, where they have one."""
+    """Lets names of the library lead to their place in the reference, where they have one.
+
+    In tables, what a hyphen ties to a number (1e-6, poisson-5d) stays on one line.
+    """
     del page, config, files
+
+    def whole(cell: re.Match[str]) -> str:
+        parts = re.split(r"(<[^>]*>)", cell[0])
+        return "".join(
+            part if i % 2 else HYPHENATED.sub(r'<span class="nowrap">\g<0></span>', part)
+            for i, part in enumerate(parts)
+        )
 
     def refer(match: re.Match[str]) -> str:
         room, _, name = match[1].partition(".")
         return f'<autoref optional identifier="{ROOMS[room]}.{name}">{match[0]}</autoref>'
 
+    html = re.sub(r"<td.*?</td>", whole, html, flags=re.DOTALL)
     parts = re.split(r"(<pre.*?</pre>|<a .*?</a>|<h[1-6].*?</h[1-6]>)", html, flags=re.DOTALL)
     return "".join(part if i % 2 else NAME.sub(refer, part) for i, part in enumerate(parts))

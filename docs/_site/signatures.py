@@ -34,6 +34,38 @@ class FieldsAsArguments(griffe.Extension):
         cls.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(*parameters)))
 
 
+class WhatMayBeGiven(griffe.Extension):
+    """Shows `Given[ArrayLike, "m n"]` as `Float[ArrayLike, "m n"]`, `Given[Callable, ""]` as `Callable`."""
+
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Called by griffe once all is read: only then does a function know its overloads."""
+        del kwargs
+        self._show(pkg)
+
+    def _show(self, parent: Any) -> None:
+        for member in parent.members.values():
+            if member.is_alias:
+                continue
+            if member.is_function:
+                for one in (member, *(member.overloads or ())):
+                    for parameter in one.parameters:
+                        parameter.annotation = _given(parameter.annotation)
+            elif member.is_module or member.is_class:
+                self._show(member)
+
+
+def _given(annotation: Any) -> Any:
+    if isinstance(annotation, griffe.ExprBinOp):
+        annotation.left, annotation.right = _given(annotation.left), _given(annotation.right)
+    if isinstance(annotation, griffe.ExprSubscript) and str(annotation.left) == "Given":
+        if "ArrayLike" not in str(annotation.slice):
+            return annotation.slice.elements[0]
+        annotation.left = "Float"
+    elif isinstance(annotation, griffe.ExprSubscript):
+        annotation.slice = _given(annotation.slice)
+    return annotation
+
+
 class Formulas(griffe.Extension):
     """Keeps the star of θ* from being read as emphasis."""
 

@@ -3,7 +3,7 @@
 Values known now raise `ValueError`; values inside a trace go through `equinox.error_if`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -11,6 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
+
+if TYPE_CHECKING:
+    from typing import Annotated as Given
+else:
+
+    class Given:
+        """What may be given: `Given[ArrayLike, "m n"]` for an array of real numbers, `Given[Callable, ""]`.
+
+        For readers and type checkers alone. At run time everything comes in, so that it is the checks below
+        that refuse what is wrong, in their own words.
+        """
+
+        def __class_getitem__(cls, what: Any) -> Any:
+            del what
+            return Any
 
 
 def real_scalar(name: str, value: Any, *, low: float, below: float = np.inf) -> Float[Array, ""]:

@@ -26,7 +26,35 @@ State: TypeAlias = Any
 
 
 class AbstractJacobian(eqx.Module):
-    """The rows J_S of a model Jacobian as an operator; `dense()` aside, J itself need not exist."""
+    """The rows J_S of a model Jacobian as an operator; `dense()` aside, J itself need not exist.
+
+    A method asks it for nothing but products and the kernel, so any matrix that offers these will do:
+
+    ```python
+    class Repeated(sg.AbstractJacobian):                       # k times the same row
+        row: jax.Array
+        k: int
+
+        @property
+        def shape(self):
+            return self.k, self.row.size
+
+        def gram(self, *, block_size=None):
+            return jnp.full((self.k, self.k), self.row @ self.row)
+
+        def mv(self, tangent):
+            return jnp.full(self.k, self.row @ tangent)
+
+        def rmv(self, cotangent):
+            return self.row * cotangent.sum()
+
+        def dense(self):
+            return jnp.tile(self.row, (self.k, 1))
+
+    lin = sg.Linearisation(jnp.ones(3), Repeated(jnp.array([1.0, 2.0]), 3))
+    sg.SNG(1e-3).direction(lin, ())                            # nearly row / ‖row‖²
+    ```
+    """
 
     @property
     @abc.abstractmethod
@@ -35,15 +63,15 @@ class AbstractJacobian(eqx.Module):
 
     @abc.abstractmethod
     def gram(self) -> Float[Array, "k k"]:
-        """The kernel J Jᵀ."""
+        """The kernel J Jᵀ, a number for each two rows."""
 
     @abc.abstractmethod
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ, for φ shaped like the parameters."""
+        """The product J φ, for a `tangent` φ that is shaped like the parameters."""
 
     @abc.abstractmethod
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ u, shaped like the parameters."""
+        """The product Jᵀ u of a `cotangent` u, one number per row; it is shaped like the parameters."""
 
     @abc.abstractmethod
     def dense(self) -> Float[Array, "k n"]:
@@ -139,6 +167,23 @@ class AbstractProblem(eqx.Module):
 
     Three more things have defaults that most problems keep: which batches to draw where the user names none,
     the form in which parameters are handed back, and what to say when residuals are not finite.
+
+    ```python
+    class Root(sg.AbstractProblem):
+        target: float
+        num_rows: int | None = 1
+
+        def init(self, key):
+            return jnp.ones(())
+
+        def linearise(self, params, batch):                    # batch: numbers of rows
+            return sg.linearise(lambda x, row: x**2 - self.target, params, batch)
+
+        def metrics(self, params):
+            return {"error": jnp.abs(params**2 - self.target)}
+
+    sg.fit(Root(2.0), jax.random.key(0), steps=10).params      # √2
+    ```
     """
 
     num_rows: eqx.AbstractVar[int | None]
@@ -146,11 +191,11 @@ class AbstractProblem(eqx.Module):
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray) -> Params:
-        """Initial parameters."""
+        """The parameters to start from, where the user gives none."""
 
     @abc.abstractmethod
     def linearise(self, params: Params, batch: Batch) -> Linearisation:
-        """r_S and J_S at `params`."""
+        """The residual r_S and the Jacobian J_S on a batch, at the parameters `params`."""
 
     @abc.abstractmethod
     def metrics(self, params: Params) -> dict[str, Scalar]:
@@ -174,7 +219,24 @@ class AbstractProblem(eqx.Module):
 
 
 class AbstractSampler(eqx.Module):
-    """Draws the batch of each step, with a state of its own where one is needed (Markov chains)."""
+    """Draws the batch of each step, with a state of its own where one is needed (Markov chains).
+
+    A sampler says how many rows it draws from (`num_rows`), and implements `init` and `draw`:
+
+    ```python
+    class InTurn(sg.AbstractSampler):
+        num_rows: int
+
+        def init(self, key):
+            return jnp.zeros((), int)                          # the row whose turn it is
+
+        def draw(self, key, state, linearise):
+            return state[None], (state + 1) % self.num_rows    # a batch of one row, and the next state
+
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    sg.run(problem, jax.random.key(1), method=sg.SNG(1e-3), sampler=InTurn(6), optimizer=0.1, steps=12)
+    ```
+    """
 
     num_rows: eqx.AbstractVar[int | None]
     """The number m of rows it draws from, or None if it draws something else."""
@@ -206,6 +268,19 @@ class AbstractMethod(eqx.Module):
     A method implements `init` and `propose`, `report` where its state holds numbers worth watching, and
     `converged` where it can tell. A method that chooses its own step returns the whole step and is used with
     a unit learning rate.
+
+    ```python
+    class Signs(sg.AbstractMethod):
+        def init(self, params):
+            return ()                                          # it remembers nothing
+
+        def propose(self, lin, state):
+            return jax.tree.map(jnp.sign, lin.jacobian.rmv(lin.residual)), state
+
+    problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
+    sampler = sg.sampling.AllRows(6)
+    sg.run(problem, jax.random.key(1), method=Signs(), sampler=sampler, optimizer=0.01, steps=20)
+    ```
     """
 
     @abc.abstractmethod

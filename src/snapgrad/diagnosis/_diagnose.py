@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from .._checks import positive_int, real_scalar, trainable
+from .._checks import Given, positive_int, real_scalar, trainable
 from .._contracts import AbstractProblem, AbstractSampler, Params
 from ..sampling import AllRows, Uniform
 from ._advice import advise
@@ -38,7 +38,7 @@ SHARE = 0.5
 
 
 def diagnose(
-    problem: Any,
+    problem: Given[AbstractProblem, ""],
     key: PRNGKeyArray,
     *,
     params: Params = None,
@@ -53,7 +53,7 @@ def diagnose(
     The pool's kernel says which rows and parameters are idle and how the spectrum falls. SNG and SPRING are
     then rehearsed on the pool as a linear problem, over a grid of settings at each sample size; real steps
     are compiled and timed: the recommendation is what is expected to arrive first, in seconds. What the
-    theory proves, α, β, γ and the rates that follow, stands beside it. docs/diagnose.md has more.
+    theory proves, α, β, γ and the rates that follow, stands beside it.
 
     **Arguments:**
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .. import _memory
 from .._checks import positive_int, real_array
 
 
@@ -48,6 +49,11 @@ def spectrum_matrix(key: PRNGKeyArray, values: Float[Array, " n"], num_rows: int
     n = values.shape[0]
     if num_rows < n:
         raise ValueError(f"`num_rows` must be at least the number of `values`, {n}; got {num_rows}.")
+    _memory.require(
+        3 * num_rows * n * values.dtype.itemsize,
+        f"a random matrix of {num_rows} rows and {n} columns",
+        "fewer rows or columns take less",
+    )
     left, right = jax.random.split(key)
     # The columns of Q₁: a QR of a tall normal matrix, which costs O(mn²) where a Haar m × m costs O(m³).
     q1, r = jnp.linalg.qr(jax.random.normal(left, (num_rows, n), dtype=values.dtype))

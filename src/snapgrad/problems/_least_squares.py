@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
-from .._checks import trainable
+from .._checks import Given, trainable
 from .._contracts import AbstractProblem, Linearisation, Params
 from ..operators import linearise
 
@@ -47,7 +47,7 @@ class LeastSquares(AbstractProblem):
     maker: Callable | None  # the function of a key that makes them, where that was given
     fixed: PyTree  # the leaves that are not trained
 
-    def __init__(self, residual: Any, data: PyTree, init: Any):
+    def __init__(self, residual: Given[Callable, ""], data: PyTree, init: Params):
         self.residual = residual
         self.data, self.first, self.maker, self.fixed, _ = prepare("residual", residual, data, init)
 

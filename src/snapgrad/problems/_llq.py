@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
-from .._checks import one_of, real_array, real_scalar
+from .._checks import Given, one_of, real_array, real_scalar
 from .._contracts import AbstractProblem, Linearisation
 from ..linalg import pinv_solve
 from ..operators import DenseJacobian
@@ -143,7 +144,7 @@ def gaussian_llq(
     *,
     inflation: float = 1.0,
     hessian: Hessian = "wishart",
-    noise: Any = 0.0,
+    noise: Given[ArrayLike, ""] = 0.0,
 ) -> LeastQuadratics:
     """A random problem: J with normal entries, scaled to ‖J‖ = 1, and a normal θ*.
 
@@ -174,7 +175,7 @@ def spectrum_llq(
     num_params: int = 100,
     *,
     hessian: Hessian = "wishart",
-    noise: Any = 0.0,
+    noise: Given[ArrayLike, ""] = 0.0,
 ) -> LeastQuadratics:
     """A random problem: J = Q₁DQ₂ with given singular values D and random Q₁ and Q₂, and a normal θ*.
 

@@ -1,7 +1,6 @@
 """Any loss on the outputs of a model, from two functions and data."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
-from .._checks import trainable
+from .._checks import Given, trainable
 from .._contracts import AbstractProblem, Linearisation, Params
 from ..operators import linearise
 from ._least_squares import Row, mean_over_rows, prepare
@@ -50,7 +49,13 @@ class LossProblem(AbstractProblem):
     maker: Callable | None  # the function of a key that makes them, where that was given
     fixed: PyTree  # the leaves that are not trained
 
-    def __init__(self, model: Any, loss: Any, data: PyTree, init: Any):
+    def __init__(
+        self,
+        model: Given[Callable, ""],
+        loss: Given[Callable, ""],
+        data: PyTree,
+        init: Params,
+    ):
         self.model = model
         self.data, self.first, self.maker, self.fixed, out = prepare("model", model, data, init)
         if not callable(loss):

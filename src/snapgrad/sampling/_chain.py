@@ -5,15 +5,15 @@ Jacobian is followed by a few moves per step. A move needs kernel entries only o
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._checks import positive_int, real_scalar
+from .._checks import Given, positive_int, real_scalar
 from .._contracts import AbstractSampler, Batch, Linearisation, State
 from ..linalg import random_subset
 
@@ -46,7 +46,9 @@ class SwapChain(AbstractSampler):
     damping: Float[Array, ""]
     moves: int = eqx.field(static=True)
 
-    def __init__(self, num_rows: int, sample_size: int, damping: Any = 0.0, moves: int | None = None):
+    def __init__(
+        self, num_rows: int, sample_size: int, damping: Given[ArrayLike, ""] = 0.0, moves: int | None = None
+    ):
         self.num_rows = positive_int("num_rows", num_rows)
         self.sample_size = positive_int("sample_size", sample_size, most=num_rows, most_name="`num_rows`")
         self.damping = real_scalar("damping", damping, low=0)
@@ -113,7 +115,7 @@ class DownUpChain(AbstractSampler):
         self,
         num_rows: int,
         sample_size: int,
-        damping: Any = 0.0,
+        damping: Given[ArrayLike, ""] = 0.0,
         moves: int | None = None,
         candidates: int | None = None,
     ):

@@ -1,14 +1,15 @@
 """Oversample, then subselect: diverse batches from a pool that any sampler draws."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import one_of, positive_int, real_scalar
+from .._checks import Given, one_of, positive_int, real_scalar
 from .._contracts import AbstractSampler, Batch, Linearisation, State
 from ..linalg import pivoted_cholesky, select_by_volume
 
@@ -51,7 +52,7 @@ class Pool(AbstractSampler):
         self,
         base: AbstractSampler,
         sample_size: int,
-        damping: Any = 0.0,
+        damping: Given[ArrayLike, ""] = 0.0,
         subselect: Literal["rpcholesky", "dpp"] = "rpcholesky",
     ):
         if not isinstance(base, AbstractSampler):

@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.lax import Precision
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._checks import positive_int, real_array, real_scalar
+from .._checks import Given, positive_int, real_array, real_scalar
 from .._contracts import AbstractSampler, Batch, Linearisation, State
 from ..linalg import (
     esp_ratios,
@@ -52,7 +52,9 @@ class SquaredVolume(AbstractSampler):
     damping: Float[Array, ""]
 
     @classmethod
-    def from_matrix(cls, J: Any, sample_size: int, damping: Any = 0.0) -> "SquaredVolume":
+    def from_matrix(
+        cls, J: Given[ArrayLike, "m n"], sample_size: int, damping: Given[ArrayLike, ""] = 0.0
+    ) -> "SquaredVolume":
         """Decomposes J = UΣVᵀ and stores U, Σ², and the tables that sampling looks up.
 
         **Arguments:**
@@ -65,7 +67,7 @@ class SquaredVolume(AbstractSampler):
         k = positive_int("sample_size", sample_size, most=J.shape[0], most_name="the number of rows of `J`")
         return cls(J.shape[0], *_prepare(J, k), jnp.zeros((), J.dtype)).with_damping(damping)
 
-    def with_damping(self, damping: Any) -> "SquaredVolume":
+    def with_damping(self, damping: Given[ArrayLike, ""]) -> "SquaredVolume":
         """The same rows with another λ; cheap, and `damping` may be traced."""
         lam = real_scalar("damping", damping, low=0).astype(self.squares.dtype)
         k, rank = self.sample_size, jnp.sum(self.squares > 0)
@@ -88,7 +90,7 @@ class SquaredVolume(AbstractSampler):
             return volume_sample(key, self.vectors, self.cdf, self.table, self.damping)
         return _samples(key, self, math.prod(shape)).reshape(*shape, self.sample_size)
 
-    def log_prob(self, rows: Any) -> Float[Array, "..."]:
+    def log_prob(self, rows: Given[ArrayLike, "... k"]) -> Float[Array, "..."]:
         """The logarithm of P(S) = det(J_S J_Sᵀ + λI) / p_k(q), for `rows` of shape `[..., k]`.
 
         −∞ for what cannot be drawn: a row twice, or a number that is not a row.
@@ -177,7 +179,7 @@ class AdaptiveSquaredVolume(AbstractSampler):
     sample_size: int = eqx.field(static=True)
     damping: Float[Array, ""]
 
-    def __init__(self, num_rows: int, sample_size: int, damping: Any = 0.0):
+    def __init__(self, num_rows: int, sample_size: int, damping: Given[ArrayLike, ""] = 0.0):
         self.num_rows = positive_int("num_rows", num_rows)
         self.sample_size = positive_int("sample_size", sample_size, most=num_rows, most_name="`num_rows`")
         self.damping = real_scalar("damping", damping, low=0)

@@ -1,9 +1,11 @@
 """What the paper proves about α, β, γ and D without computing them."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
+from .._checks import Given
 from ._closed_forms import alpha_svs, ratios
 from ._spectrum import Spectrum, check_sample, spectrum
 
@@ -46,7 +48,7 @@ class Bounds(NamedTuple):
     update_high: float | None
 
 
-def bounds(J: Any, *, sample_size: int, damping: float = 0.0) -> Bounds:
+def bounds(J: Given[ArrayLike, "m n"], *, sample_size: int, damping: float = 0.0) -> Bounds:
     """All bounds that hold for a matrix, from its singular values and row norms alone.
 
     **Arguments:**

@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias, overload
 import equinox as eqx
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from .._checks import positive_int, real_scalar
+from .._checks import Given, positive_int, real_scalar
 from ..sampling import SquaredVolume, Uniform
 from . import exact
 from ._bounds import beta_range, gamma_range
@@ -29,6 +30,7 @@ from ._spectrum import Sampling, Spectrum, check_sample, psd_power, spectrum
 ENUMERATE = 8_000  # sets of rows that are enumerated rather than drawn
 _DENSE = 2_000  # up to so many rows, matrices for γ are formed: it is faster, and they are small
 _CHUNK = 512  # draws per call of the sampler
+_RESTARTS = 20  # of Lanczos on a matrix that is at hand: beyond, all of its eigenvalues are sooner had
 _ERRORS = 3.25  # standard errors on either side: 99 % of Student's t over ten folds
 _BUDGET = {"alpha": (2_000, 256_000), "beta": (2_000, 256_000), "gamma": (500, 32_000)}
 """Draws before the first look at the interval, and at most; those for γ cost O(mn) each."""
@@ -67,7 +69,7 @@ class Interval(NamedTuple):
 
 @overload
 def alpha(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -79,7 +81,7 @@ def alpha(
 ) -> float: ...
 @overload
 def alpha(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -90,7 +92,7 @@ def alpha(
     progress: bool = False,
 ) -> Interval: ...
 def alpha(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -125,7 +127,7 @@ def alpha(
 
 
 def gamma(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -161,7 +163,7 @@ def gamma(
 
 
 def beta(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -185,7 +187,7 @@ def beta(
 
 
 def _estimate(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     sample_size: int,
     damping: float,
     sampling: Sampling,
@@ -375,8 +377,9 @@ def _top(A: Any, start: Float[np.ndarray, " d"] | None = None) -> tuple[float, F
     start = np.ones(size) if start is None else start  # a fixed start: the same numbers every time
     # Where products are expensive, six digits do: sampling leaves two, and the error of a value is squared.
     tol: Any = 0 if isinstance(A, np.ndarray) else 1e-6
+    restarts: Any = _RESTARTS if isinstance(A, np.ndarray) else None
     try:
-        w, Q = eigsh(A, k=1, which="LA", v0=start, tol=tol)
+        w, Q = eigsh(A, k=1, which="LA", v0=start, tol=tol, maxiter=restarts)
     except ArpackNoConvergence:  # a crowd of nearly equal eigenvalues, such as the smallest ones of P̄
         if not isinstance(A, np.ndarray):
             raise

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from ..sampling import Uniform
 from . import exact
 from ._closed_forms import ratios
@@ -34,11 +35,11 @@ class MatrixEstimate(NamedTuple):
 
 @overload
 def expected_projector(
-    J: Any, *, sample_size: int, damping: float = 0.0, sampling: Literal["svs"] = "svs"
+    J: Given[ArrayLike, "m n"], *, sample_size: int, damping: float = 0.0, sampling: Literal["svs"] = "svs"
 ) -> Float[Array, "n n"]: ...
 @overload
 def expected_projector(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -47,7 +48,7 @@ def expected_projector(
     num_samples: int = 10_000,
 ) -> MatrixEstimate: ...
 def expected_projector(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -82,11 +83,11 @@ def expected_projector(
 
 @overload
 def preconditioner(
-    J: Any, *, sample_size: int, damping: float = 0.0, sampling: Literal["svs"] = "svs"
+    J: Given[ArrayLike, "m n"], *, sample_size: int, damping: float = 0.0, sampling: Literal["svs"] = "svs"
 ) -> Float[Array, "n n"]: ...
 @overload
 def preconditioner(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -95,7 +96,7 @@ def preconditioner(
     num_samples: int = 10_000,
 ) -> MatrixEstimate: ...
 def preconditioner(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -123,11 +124,11 @@ def preconditioner(
 
 @overload
 def expected_weight(
-    J: Any, *, sample_size: int, damping: float = 0.0, sampling: Literal["svs"] = "svs"
+    J: Given[ArrayLike, "m n"], *, sample_size: int, damping: float = 0.0, sampling: Literal["svs"] = "svs"
 ) -> Float[Array, "m m"]: ...
 @overload
 def expected_weight(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,
@@ -136,7 +137,7 @@ def expected_weight(
     num_samples: int = 10_000,
 ) -> MatrixEstimate: ...
 def expected_weight(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,

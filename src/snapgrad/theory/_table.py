@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
+from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
+from .._checks import Given
 from ._estimate import Interval, alpha, beta, gamma
 from ._spectrum import Sampling
 
@@ -33,7 +35,7 @@ class TableRow(NamedTuple):
 
 
 def table(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     sample_sizes: Sequence[int],
     key: PRNGKeyArray | None = None,
     *,

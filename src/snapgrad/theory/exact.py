@@ -8,8 +8,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from .._checks import Given
 from ._spectrum import Sampling, Spectrum, as_jax, check_sample, psd_power, smallest_positive, spectrum
 
 _BLOCK = 4096  # subsets at a time, so that memory does not grow with their number
@@ -59,7 +61,7 @@ class Constants(NamedTuple):
 
 
 def constants(
-    J: Any,
+    J: Given[ArrayLike, "m n"],
     *,
     sample_size: int,
     damping: float = 0.0,

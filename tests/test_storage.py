@@ -1,6 +1,7 @@
 """Bad storage: full, read-only, shared or foreign; errors say what to do, and what was there is unharmed."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import resource
@@ -142,7 +143,8 @@ def test_a_signal_that_is_dropped_comes_again():
 class HalfMade:
     """Interrupted while it was made, it lacks what its removal asks for."""
 
-    def __init__(self):
+    def __init__(self, circle=False):
+        self.circle = self if circle else None  # which only the collector of garbage finds
         signal.raise_signal(signal.SIGINT)
         self.part = None
 
@@ -159,6 +161,10 @@ def test_objects_that_an_interruption_left_half_made_go_in_silence(monkeypatch):
     with _signals.interruptible() as came, pytest.raises(KeyboardInterrupt):
         HalfMade()
     assert told == [AttributeError] and came == [signal.SIGINT]
+    with _signals.interruptible(), pytest.raises(KeyboardInterrupt):
+        HalfMade(circle=True)
+    gc.collect()
+    assert told == [AttributeError]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with _signals.interruptible():
         broken = HalfMade.__new__(HalfMade)

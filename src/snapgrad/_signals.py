@@ -1,5 +1,6 @@
 """Interruptions that are not lost."""
 
+import gc
 import os
 import signal
 import sys
@@ -62,6 +63,8 @@ def interruptible() -> Iterator[list[int]]:
     try:
         yield came
     finally:
+        if came:
+            gc.collect()  # what is half made may wait for it
         for kind, handler in usual.items():
             signal.signal(kind, handler)
         sys.unraisablehook, sys.excepthook = before, shown

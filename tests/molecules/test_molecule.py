@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from snapgrad import molecules
+from snapgrad.molecules import _hartree_fock
 from snapgrad.molecules._shells import orbitals
 
 
@@ -103,6 +104,28 @@ def test_hartree_fock_by_pyscf():
     np.testing.assert_allclose(found, -1.11671432, atol=1e-6)  # Szabo and Ostlund, at 1.4 bohr
     lithium = molecules.hartree_fock("Li", basis="cc-pvdz")
     assert 0 < lithium - molecules.ENERGIES["Li"][1] < 1e-3  # above the limit of a complete basis
+
+
+@pytest.mark.parametrize("name", ["Li", "H2"])
+def test_pretrained_orbitals_are_those_of_hartree_fock(name):
+    """At places that were not trained on; the atomic orbitals of the start are not."""
+    pytest.importorskip("pyscf")
+    net = molecules.FermiNet(name, width=8, pair_width=4, layers=1, determinants=1, dtype=jnp.float64)
+    params = molecules.pretrain(net, jax.random.key(0), basis="sto-3g", configurations=256, steps=60)
+    x = molecules.starting_positions(jax.random.key(7), net.molecule, 100, float)
+    wanted = _hartree_fock._orbitals(_hartree_fock._converged(net.molecule, "sto-3g"), net.molecule, x)
+    orbitals = jax.jit(jax.vmap(net.orbitals, (None, 0)))
+    for spin, target in enumerate(wanted):
+
+        def error(params, spin=spin, target=target):
+            return np.linalg.norm(orbitals(params, x)[spin][:, 0] - target) / np.linalg.norm(target)
+
+        assert error(params) < min(0.08, error(net.init(jax.random.key(0))) / 5)
+
+
+def test_what_has_no_orbitals_is_not_pretrained():
+    with pytest.raises(TypeError, match=r"`network` must have `molecule` to be pretrained"):
+        molecules.pretrain(lambda params, x: x, jax.random.key(0))
 
 
 def test_without_pyscf_it_says_what_to_install(monkeypatch):

@@ -37,6 +37,20 @@ def test_exchange_of_equal_electrons_changes_the_sign_alone(lithium_hydride):
     assert not np.isclose(evaluate(params, x[jnp.array([2, 1, 0, 3])])[1], log)  # of another spin
 
 
+def test_orbitals_are_what_the_determinants_are_taken_of(lithium_hydride):
+    """What is left of log|ψ| beside them depends on the distances of the electrons alone."""
+    net, params, x = lithium_hydride
+
+    @jax.jit
+    def rest(x):
+        up, down = net.orbitals(params, x)
+        return net(params, x) - jnp.log(jnp.abs(jnp.sum(jnp.linalg.det(up) * jnp.linalg.det(down))))
+
+    moved = x[:, jnp.array([2, 0, 1])] + jnp.array([[0.3, -0.2, 1.1]])
+    np.testing.assert_allclose(rest(moved), rest(x), rtol=1e-12)
+    assert not np.isclose(rest(1.1 * x), rest(x))
+
+
 def test_parameters_have_the_type_that_was_asked_for():
     net = molecules.FermiNet("He", width=4, pair_width=2, layers=1, determinants=1)
     params = jax.jit(net.init)(jax.random.key(0))

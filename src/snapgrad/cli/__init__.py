@@ -65,6 +65,8 @@ def main() -> None:
             code = _run(sys.argv[1:] or ["--help"])
         except KeyboardInterrupt:
             _say("stopped; finished parts are kept, the same command goes on.")
+    if came:  # the process ends: of what is left half made nobody need hear
+        sys.unraisablehook = lambda what: None
     sys.exit(TERMINATED if signal.SIGTERM in came else code)
 
 

@@ -8,6 +8,7 @@ from ._ferminet import FermiNet as FermiNet
 from ._hamiltonian import coulomb as coulomb
 from ._hamiltonian import local_energy as local_energy
 from ._hartree_fock import hartree_fock as hartree_fock
+from ._hartree_fock import pretrain as pretrain
 from ._molecule import ENERGIES as ENERGIES
 from ._molecule import NAMES as NAMES
 from ._molecule import Molecule as Molecule

@@ -18,7 +18,9 @@ from ._orbitals import (
     determinants,
     init_orbitals,
     nuclear_features,
+    orbital_matrices,
     pair_features,
+    with_nuclear_cusps,
 )
 
 
@@ -39,7 +41,8 @@ class FermiNet(eqx.Module):
     - `dtype`: the floating-point type of the parameters, and so of everything computed with them.
 
     `net(params, x)` is log|ψ| of one configuration x, [electrons, 3], those with spin up first;
-    `net.sign_log(params, x)` has the sign as well.
+    `net.sign_log(params, x)` has the sign as well, and `net.orbitals(params, x)` are the matrices of the
+    determinants, for each spin an array [determinants, electrons, orbitals].
 
     ```python
     net = sg.molecules.FermiNet("LiH", width=8, pair_width=4, layers=2, determinants=2)
@@ -105,6 +108,19 @@ class FermiNet(eqx.Module):
 
     def sign_log(self, params: Params, x: Float[Array, "n 3"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The sign of ψ, and log|ψ|."""
+        matrices, to_nuclei, apart = self._matrices(params, x)
+        sign, log = determinants(matrices)
+        return sign, log + cusps(params["cusp"], to_nuclei, apart, self.molecule)
+
+    def orbitals(self, params: Params, x: Float[Array, "n 3"]) -> list[Float[Array, "d _ _"]]:
+        """For each spin that has electrons, each determinant's orbitals (last axis) at each electron."""
+        matrices, to_nuclei, _ = self._matrices(params, x)
+        return with_nuclear_cusps(matrices, to_nuclei, self.molecule)
+
+    def _matrices(
+        self, params: Params, x: Float[Array, "n 3"]
+    ) -> tuple[list[Float[Array, "d _ _"]], Float[Array, "n m"], Float[Array, "n n"]]:
+        """Orbitals without cusps, and the distances that these depend on."""
         features, to_nuclei = nuclear_features(x, self.molecule)
         pair, apart = pair_features(x)
         h, up = features, self.molecule.up
@@ -117,8 +133,7 @@ class FermiNet(eqx.Module):
             if "two" in p:
                 new = jnp.tanh(pair @ p["two"] + p["two_b"][None, None])
                 pair = pair + new if pair.shape == new.shape else new
-        sign, log = determinants(params["orbitals"], h, features, to_nuclei, self.molecule)
-        return sign, log + cusps(params["cusp"], to_nuclei, apart, self.molecule)
+        return orbital_matrices(params["orbitals"], h, features, to_nuclei, self.molecule), to_nuclei, apart
 
 
 def _normal(key: PRNGKeyArray, shape: tuple[int, int], fan_in: int, dtype: Any) -> Float[Array, "a b"]:

@@ -6,6 +6,8 @@ and a fixed factor supplies it. So the cusps hold for all parameters, and local 
 from there.
 """
 
+from functools import reduce
+from operator import add, mul
 from typing import Any
 
 import jax
@@ -65,18 +67,22 @@ def cusps(
     −Z at a nucleus, ½ between electrons of opposite spin and ¼ of the same; beyond that it is flat. How soon
     it is flat is trained for electrons; at nuclei it is such that an envelope of decay Z makes it exp(−Zr).
     """
-    scaled = jnp.asarray(molecule.charges, apart.dtype)[None] * to_nuclei
-    nuclear = -jnp.sum(scaled / (1 + scaled))
     up = np.arange(molecule.electrons) < molecule.up
     pairs = np.triu(np.ones((molecule.electrons,) * 2), 1)
     same = pairs * (up[:, None] == up[None])
-    total = nuclear
+    total = jnp.sum(_nuclear(to_nuclei, molecule))
     for slope, chosen, size in ((0.25, same, params[0]), (0.5, pairs - same, params[1])):
         if chosen.any():
             total = total - slope * jnp.sum(
                 jnp.asarray(chosen, apart.dtype) * size**2 / (jnp.abs(size) + apart)
             )
     return total
+
+
+def _nuclear(to_nuclei: Float[Array, "n m"], molecule: Molecule) -> Float[Array, " n"]:
+    """The logarithm of each electron's factor."""
+    scaled = jnp.asarray(molecule.charges, to_nuclei.dtype)[None] * to_nuclei
+    return -jnp.sum(scaled / (1 + scaled), axis=1)
 
 
 def init_orbitals(
@@ -124,17 +130,17 @@ def _init_spin(
     }
 
 
-def determinants(
+def orbital_matrices(
     params: dict[str, Params],
     h: Float[Array, "n w"],
     features: Float[Array, "n f"],
     to_nuclei: Float[Array, "n m"],
     molecule: Molecule,
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Sign and logarithm of Σ_d det(up)_d det(down)_d, without overflow and where some of them vanish."""
+) -> list[Float[Array, "d _ _"]]:
+    """For each spin that has electrons, each determinant's orbitals (last axis) at each electron."""
     charges = jnp.asarray(molecule.charges, to_nuclei.dtype)[None]
     reach = to_nuclei**2 / (1 / charges + to_nuclei)  # no slope at the nucleus, the distance far away
-    signs = logs = None
+    matrices = []
     for spin, rows in (("up", slice(0, molecule.up)), ("down", slice(molecule.up, None))):
         if spin not in params:
             continue
@@ -143,11 +149,23 @@ def determinants(
         values = h[rows] @ p["w"] + features[rows] @ p["linear"] + p["b"][None]
         falls = jnp.exp(-reach[rows][:, None, None, :] * jnp.abs(p["decay"])[None])
         envelope = jnp.sum(falls * p["part"][None], axis=-1)
-        matrix = values.reshape(count, -1, count) * envelope
-        sign, log = slogdet(jnp.swapaxes(matrix, 0, 1))
-        signs = sign if signs is None else signs * sign
-        logs = log if logs is None else logs + log
-    assert signs is not None and logs is not None  # a molecule has an electron
+        matrices.append(jnp.swapaxes(values.reshape(count, -1, count) * envelope, 0, 1))
+    return matrices
+
+
+def with_nuclear_cusps(
+    matrices: list[Float[Array, "d _ _"]], to_nuclei: Float[Array, "n m"], molecule: Molecule
+) -> list[Float[Array, "d _ _"]]:
+    """Orbitals with the factor of each electron that has the right slopes at the nuclei."""
+    factor = jnp.exp(_nuclear(to_nuclei, molecule))
+    parts = [factor[: molecule.up], factor[molecule.up :]]
+    return [matrix * part[None, :, None] for matrix, part in zip(matrices, parts, strict=False)]
+
+
+def determinants(matrices: list[Float[Array, "d _ _"]]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Sign and logarithm of Σ_d det(up)_d det(down)_d, without overflow and where some of them vanish."""
+    found = [slogdet(matrix) for matrix in matrices]
+    signs, logs = reduce(mul, [sign for sign, _ in found]), reduce(add, [log for _, log in found])
     most = jax.lax.stop_gradient(jnp.max(logs))
     most = jnp.where(jnp.isfinite(most), most, 0)
     total = jnp.sum(signs * jnp.exp(logs - most))

@@ -11,7 +11,16 @@ from .._checks import positive_int
 from .._contracts import Params
 from ._molecule import Molecule
 from ._molecule import molecule as as_molecule
-from ._orbitals import FEATURES, cusps, determinants, init_orbitals, lengths, nuclear_features
+from ._orbitals import (
+    FEATURES,
+    cusps,
+    determinants,
+    init_orbitals,
+    lengths,
+    nuclear_features,
+    orbital_matrices,
+    with_nuclear_cusps,
+)
 
 
 class Psiformer(eqx.Module):
@@ -85,15 +94,26 @@ class Psiformer(eqx.Module):
 
     def sign_log(self, params: Params, x: Float[Array, "n 3"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The sign of ψ, and log|ψ|."""
+        matrices, to_nuclei = self._matrices(params, x)
+        sign, log = determinants(matrices)
+        apart = lengths(x[:, None] - x[None])
+        return sign, log + cusps(params["cusp"], to_nuclei, apart, self.molecule)
+
+    def orbitals(self, params: Params, x: Float[Array, "n 3"]) -> list[Float[Array, "d _ _"]]:
+        """For each spin that has electrons, each determinant's orbitals (last axis) at each electron."""
+        return with_nuclear_cusps(*self._matrices(params, x), self.molecule)
+
+    def _matrices(
+        self, params: Params, x: Float[Array, "n 3"]
+    ) -> tuple[list[Float[Array, "d _ _"]], Float[Array, "n m"]]:
+        """Orbitals without cusps, and distances from the nuclei."""
         features, to_nuclei = nuclear_features(x, self.molecule)
         spin = jnp.where(jnp.arange(x.shape[0]) < self.molecule.up, 1, -1).astype(x.dtype)
         h = _dense(params["embed"], jnp.concatenate([features, spin[:, None]], axis=-1))
         for p in params["blocks"]:
             h = h + self._attend(p, h)
             h = h + jnp.tanh(_dense(p["mlp"], h))
-        sign, log = determinants(params["orbitals"], h, features, to_nuclei, self.molecule)
-        apart = lengths(x[:, None] - x[None])
-        return sign, log + cusps(params["cusp"], to_nuclei, apart, self.molecule)
+        return orbital_matrices(params["orbitals"], h, features, to_nuclei, self.molecule), to_nuclei
 
     def _attend(self, p: Params, h: Float[Array, "n d"]) -> Float[Array, "n d"]:
         n, d = h.shape

@@ -123,7 +123,7 @@ def chain(forker, folder: Path, command: list[str], kills: int, seed: int) -> No
             code, said = forker.run(here, command + resume, stop)
             assert "Traceback" not in said and "Exception ignored" not in said, said
             assert len(said.splitlines()) <= 2, said
-            if code != 0:  # a script that SIGTERM ends outside sg.fit is killed by it: to a shell that is 143 too
+            if code != 0:  # a script outside sg.fit is killed by SIGTERM, which a shell reports as 143 too
                 ended = 143 if command == ["fit"] and code == -signal.SIGTERM else code
                 assert stop is not None and ended == CODES[stop[0]], (stop, code, said)
                 killed += 1

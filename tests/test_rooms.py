@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "snapgrad"
-BASE = {"_contracts", "_checks", "_files", "_memory", "_signals"}
+BASE = {"_contracts", "_checks", "_files", "_memory", "_signals", "_threads"}
 PAGES = {"report", "reproduce"}
 MAY_IMPORT = {
     "_checks": set(),
@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "_files": set(),
     "_memory": set(),
     "_signals": set(),
+    "_threads": set(),
     "linalg": {"_checks", "_memory"},
     "structure": {"linalg"},
     "operators": BASE | {"linalg", "structure"},

@@ -1,11 +1,14 @@
 """Bad storage: full, read-only, shared or foreign; errors say what to do, and what was there is unharmed."""
 
 import contextlib
+import errno
 import gc
 import multiprocessing
 import os
 import resource
 import signal
+import sys
+import time
 from pathlib import Path
 
 import jax
@@ -29,10 +32,12 @@ def fit(folder, steps=2, **options):
 def full_disk():
     """No file may grow beyond a few bytes, as on a disk without space."""
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    jax.config.update("jax_enable_compilation_cache", False)  # it would warn that it cannot write
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
     try:
         yield
     finally:
+        jax.config.update("jax_enable_compilation_cache", True)
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
 
@@ -64,7 +69,7 @@ def test_a_read_only_folder(tmp_path):
 def hold(folder, ready, end):
     with _files.locked(Path(folder)):
         ready.set()
-        end.wait(60)
+        end.wait(300)
 
 
 def test_two_processes_in_one_folder(tmp_path):
@@ -73,7 +78,7 @@ def test_two_processes_in_one_folder(tmp_path):
     ready, end = context.Event(), context.Event()
     process = context.Process(target=hold, args=(str(tmp_path), ready, end))
     process.start()
-    assert ready.wait(60)
+    assert ready.wait(300)
     with pytest.raises(BlockingIOError, match="another process is training there: wait"):
         fit(tmp_path)
     with pytest.raises(ResultsError, match="another run is writing"), claimed(tmp_path):
@@ -82,6 +87,45 @@ def test_two_processes_in_one_folder(tmp_path):
     process.join()
     assert fit(tmp_path).reason == "steps"
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.snap"]
+
+
+def test_what_others_write_is_left_alone(tmp_path):
+    """Unfinished files of a run that died are removed, those of one that lives and foreign ones are not."""
+    dead, own, foreign = (
+        tmp_path / name for name in ("dead/.a.csv.12.part", "own/.b.csv.34.part", ".x.part")
+    )
+    for path in (dead, own, foreign):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half")
+    (dead.parent / ".lock").touch()  # nobody holds it
+    context = multiprocessing.get_context("spawn")
+    ready, end = context.Event(), context.Event()
+    process = context.Process(target=hold_what_is_there, args=(str(own.parent), ready, end))
+    process.start()
+    assert ready.wait(300)
+    with claimed(tmp_path):
+        assert own.exists() and foreign.exists() and not dead.exists()
+    process.kill()
+    process.join()
+    with claimed(tmp_path):
+        assert foreign.exists() and not own.exists()
+
+
+def hold_what_is_there(folder, ready, end):
+    handle = _files._lock(Path(folder) / ".lock")
+    ready.set()
+    end.wait(300)
+    os.close(handle)
+
+
+def test_a_file_system_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
+    def refuse(handle, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.warns(UserWarning, match="without locks"):
+        fit(tmp_path)
+    assert (tmp_path / "checkpoint.snap").exists()
 
 
 def test_checkpoints_that_are_no_run_of_this_problem(tmp_path):
@@ -135,9 +179,33 @@ def test_a_signal_that_is_dropped_comes_again():
     with pytest.raises(KeyboardInterrupt), _signals.interruptible() as came:
         deaf = Deaf()
         del deaf
-        while True:
-            pass
+        wait()
     assert len(came) == 2
+
+
+def wait(seconds=30.0):
+    """In Python, where a signal is noticed."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def test_a_signal_that_compiled_code_prints_and_drops_comes_again():
+    with pytest.raises(KeyboardInterrupt), _signals.interruptible() as came:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt as error:
+            sys.excepthook(type(error), error, None)
+        wait()
+    assert len(came) == 2
+
+
+def test_a_signal_does_not_come_again_when_nobody_waits_for_it():
+    """The rest of a script would be killed by it."""
+    with _signals.interruptible():
+        deaf = Deaf()
+        del deaf
+    wait(5 * _signals.AGAIN)
 
 
 class HalfMade:

@@ -1,7 +1,10 @@
 """Files that appear whole or not at all, and folders that belong to one process at a time."""
 
 import contextlib
+import errno
 import os
+import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +12,11 @@ try:
     import fcntl
 except ImportError:  # Windows: there two runs in one folder are not noticed
     fcntl = None
+
+PART = re.compile(r"\..+\.\d+\.part")
+"""Files that are being written, and what a process that died has left of them."""
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+"""What file systems without locks answer, some of those that clusters share."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -51,7 +59,8 @@ def locked(folder: Path) -> Iterator[None]:
         handle = _lock(folder / ".lock")
         try:
             for left in folder.rglob(".*.part"):
-                left.unlink(missing_ok=True)
+                if PART.fullmatch(left.name) and not _taken(left.parent, folder):
+                    left.unlink(missing_ok=True)
             yield
         finally:
             with contextlib.suppress(OSError):
@@ -59,16 +68,42 @@ def locked(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
+def _taken(inner: Path, outer: Path) -> bool:
+    """Whether another process has a folder, or one between it and that which is ours."""
+    while inner != outer:
+        if (inner / ".lock").exists():
+            try:
+                os.close(_lock(inner / ".lock"))
+            except BlockingIOError:
+                return True
+        inner = inner.parent
+    return False
+
+
 def _lock(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if fcntl is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _flock(handle, path)
             # Its last owner may have removed the file after it was opened here.
-            if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
-                return handle
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), path.stat()):
+                    return handle
         except BaseException:
             os.close(handle)
             raise
         os.close(handle)
+
+
+def _flock(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        warnings.warn(
+            f"{path.parent} is on a file system without locks: that another process writes there goes "
+            f"unnoticed.",
+            stacklevel=2,
+        )

@@ -27,6 +27,7 @@ def interruptible() -> Iterator[list[int]]:
     Whoever has a handler of SIGTERM or of Ctrl-C keeps it; so do threads, which cannot have one.
     """
     came: list[int] = []
+    timers: list[threading.Timer] = []
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield came
@@ -42,18 +43,22 @@ def interruptible() -> Iterator[list[int]]:
         came.append(number)
         raise KeyboardInterrupt
 
+    def again() -> None:
+        timer = threading.Timer(AGAIN, os.kill, (os.getpid(), came[-1] if came else signal.SIGINT))
+        timer.daemon = True
+        timers.append(timer)
+        timer.start()
+
     def dropped(what: Any) -> None:
-        if what.exc_type is not KeyboardInterrupt:
-            if not came:
-                before(what)
-            return
-        number = came[-1] if came else signal.SIGINT
-        again = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
-        again.daemon = True
-        again.start()
+        if what.exc_type is KeyboardInterrupt:
+            again()
+        elif not came:
+            before(what)
 
     def printed(kind: Any, value: Any, trace: Any) -> None:
-        if kind is not KeyboardInterrupt:  # compiled code prints what it then drops
+        if kind is KeyboardInterrupt:  # compiled code prints what it then drops
+            again()
+        else:
             shown(kind, value, trace)
 
     before, sys.unraisablehook = sys.unraisablehook, dropped
@@ -63,6 +68,8 @@ def interruptible() -> Iterator[list[int]]:
     try:
         yield came
     finally:
+        for timer in timers:
+            timer.cancel()
         if came:
             gc.collect()  # what is half made may wait for it
         for kind, handler in usual.items():

@@ -14,15 +14,15 @@ import pytest
 from snapgrad import cli
 
 
-def together(folder, *args, stop=None):
-    """Exit codes and outputs of the command on two processes; `stop` interrupts the second one after that."""
+def together(folder, *args, stop=None, processes=2, begun="checkpoint.snap"):
+    """Exit codes and outputs of the command on some processes; `stop` interrupts the last one once a file is there."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
     with ExitStack() as stack:
         runs = []
-        for process in range(2):
-            given = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
+        for process in range(processes):
+            given = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(processes)}
             env = dict(os.environ, JAX_PLATFORMS="cpu", JAX_PROCESS_ID=str(process), **given)
             command = [sys.executable, "-m", "snapgrad.cli", *args, "--distributed", "--out", "out"]
             run = subprocess.Popen(
@@ -32,9 +32,9 @@ def together(folder, *args, stop=None):
             stack.callback(run.kill)
         if stop is not None:
             deadline = time.monotonic() + 120
-            while not any((folder / "out").rglob("checkpoint.snap")) and time.monotonic() < deadline:
+            while not any((folder / "out").rglob(begun)) and time.monotonic() < deadline:
                 time.sleep(0.1)
-            runs[1].send_signal(stop)
+            runs[-1].send_signal(stop)
         outputs = [run.communicate(timeout=200) for run in runs]
         return [(run.returncode, *said) for run, said in zip(runs, outputs, strict=True)]
 
@@ -50,11 +50,19 @@ def test_two_processes_train_write_once_and_refuse_together(tmp_path):
     assert "Traceback" not in first + second
 
 
+ENDLESS = ("pinn", "poisson-1d", "--steps", "100000000", "--seconds", "300")
+
+
 @pytest.mark.slow
 def test_an_interruption_of_one_stops_both_with_a_checkpoint(tmp_path):
-    command = ("pinn", "poisson-1d", "--steps", "100000000", "--seconds", "300")
-    ends = together(tmp_path, *command, stop=signal.SIGTERM)
+    ends = together(tmp_path, *ENDLESS, stop=signal.SIGTERM)
     assert [code for code, *_ in ends] == [143, 143], ends
+
+
+def test_one_process_alone_hears_sigterm(tmp_path):
+    """JAX's runtime takes it for itself where processes meet."""
+    ((code, _, said),) = together(tmp_path, *ENDLESS, stop=signal.SIGTERM, processes=1, begun=".lock")
+    assert code == 143 and "stopped" in said and len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize("number", ["two", "-1"])

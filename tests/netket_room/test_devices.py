@@ -25,8 +25,11 @@ def test_four_devices_take_the_steps_of_one(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    wanted = devices.results()  # meanwhile
-    _, errors = four.communicate()
+    try:
+        wanted = devices.results()  # meanwhile
+        _, errors = four.communicate(timeout=300)
+    finally:
+        four.kill()
     assert four.returncode == 0, errors[-3000:]
     found = np.load(tmp_path / "four.npz")
     # A checkpoint of four devices goes on on one, and both as a run that was never interrupted.

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from snapgrad.reproduce import (
     compute,
     finish,
     plan,
+    read_metrics,
     write_report,
 )
 
@@ -147,6 +148,28 @@ def test_workers_end_with_who_asked(tmp_path):
     assert next(events).job.panel == "p0"
     events.close()
     assert not multiprocessing.active_children()
+
+
+class Lost(Executor):
+    """Gives up what it is asked for, as a cluster does whose scheduler is gone."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+
+def test_panels_that_are_given_up_are_one_line(folder):
+    with pytest.raises(FailedError, match="the scheduler gave up the panels"):
+        list(compute([plan(STUDIES["cheap"], folder, "full", 0)], STUDIES.__getitem__, "full", 0, Lost()))
+
+
+def test_damaged_records_are_named(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n{"st')
+    with pytest.raises(ResultsError, match=r"metrics\.jsonl is damaged .*: delete that run"):
+        list(read_metrics(tmp_path))
 
 
 def test_a_worker_of_another_version_is_refused(tmp_path, monkeypatch):

@@ -63,7 +63,7 @@ def trained(names, **options):
 def main(out, names, processes=1, process=0, port=0):
     folder = Path(out)
     if processes > 1:
-        jax.distributed.initialize(f"localhost:{port}", processes, process, initialization_timeout=60)
+        jax.distributed.initialize(f"localhost:{port}", processes, process, initialization_timeout=300)
     mesh = jax.make_mesh((jax.device_count(),), ("rows",))
     found = trained(names.split(","), mesh=mesh)
     if processes > 1:  # half of the way, for one process to go on from

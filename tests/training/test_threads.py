@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import snapgrad as sg
-from snapgrad.training import _threads
+from snapgrad import _threads
 
 
 @pytest.fixture(autouse=True)

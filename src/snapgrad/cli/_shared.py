@@ -1,6 +1,7 @@
 """What several commands need: options and files read, ways to stop, a console, the page."""
 
 import os
+import signal
 import time
 import zipfile
 import zlib
@@ -14,7 +15,7 @@ import typer
 from jaxtyping import Float
 
 from ..figures import NAMES
-from ..reproduce import claimed, write_report
+from ..reproduce import FailedError, claimed, write_report
 from ..training import Team
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 """Exit codes."""
+RESUME = "add --resume to go on from its checkpoint; one that has none begins again without it."
+"""What to do after an interruption."""
 SILENCE = 20.0
 """Seconds between two lines of progress where there is no terminal."""
 Out = Annotated[Path, typer.Option(help="The results folder; its report.html shows what was trained.")]
@@ -99,13 +102,15 @@ def train_live(
         status = stack.enter_context(screen.status("compiling"))
         try:
             result = train(show=lambda text: show(status, text), mesh=mesh)
-        except (ValueError, FloatingPointError) as error:
+            if not team.leads:
+                return
+            page = write_page(out)
+        except ValueError as error:
             raise UserError(str(error)) from None
+        except FloatingPointError as error:
+            raise FailedError(str(error)) from None
         except KeyboardInterrupt:
-            raise StoppedError("add --resume to go on from the checkpoint.") from None
-        if not team.leads:
-            return
-        page = write_page(out)
+            raise StoppedError(RESUME) from None
     screen.print(f"{summary(result)} (stopped by {result['reason']})")
     screen.print(f"written: {', '.join(map(str, [*result['files'], page]))}")
 
@@ -129,6 +134,8 @@ def all_devices() -> "Mesh":
             ) from None
     except RuntimeError as error:
         raise UserError(f"--distributed: the processes do not find each other: {error}") from None
+    # It has taken SIGTERM for itself, without the knowledge of Python.
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     return jax.make_mesh((jax.device_count(),), ("rows",))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..reproduce import claimed
-from ._shared import Out, Seed, StoppedError, UserError, console, write_page
+from ._shared import RESUME, Out, Seed, StoppedError, UserError, console, write_page
 
 
 def command(
@@ -60,6 +60,6 @@ def command(
         except ValueError as error:
             raise UserError(str(error)) from None
         except KeyboardInterrupt:
-            raise StoppedError("add --resume to go on from the checkpoint.") from None
+            raise StoppedError(RESUME) from None
         page = write_page(out)
     screen.print(f"{page} written")

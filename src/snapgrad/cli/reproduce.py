@@ -1,7 +1,6 @@
 """`snapgrad reproduce`: the figures, behind progress bars."""
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._threads import own_threads
 from ..figures import NAMES, load
 from ..reproduce import FailedError, Plan, Size, claimed, compute, finish, plan
 from ._shared import FAILED, SILENCE, Seed, UserError, console, write_page
@@ -50,7 +50,7 @@ def command(
     size: Size = "quick" if quick else "full"
     screen = console()
     start, failed = time.perf_counter(), []
-    with claimed(out), _executor(scheduler, jobs or _cores()) as on:
+    with claimed(out), _executor(scheduler, jobs or min(own_threads(), 8)) as on:
         plans = [plan(load(name), out, size, seed) for name in names]
         for name in _computed(screen, plans, size, seed, on):
             entry = finish(load(name), out, size, seed)
@@ -146,7 +146,3 @@ def _summarise(screen: "Console", entry: dict[str, Any], out: Path) -> list[tupl
     verdict = f"{len(claims) - len(failed)} of {len(claims)} claims hold" if claims else "claims not judged"
     screen.print(f"{name}: {out / name / f'{name}.svg'}, {verdict}, {entry['seconds']:.0f} s of computing")
     return failed
-
-
-def _cores() -> int:
-    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)

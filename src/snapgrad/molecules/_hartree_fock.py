@@ -90,7 +90,8 @@ def pretrain(
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
     values = sum(found.size for found in jax.eval_shape(network.orbitals, params, x[0]))
-    options.setdefault("batch_size", min(configurations, max(1, ROWS // values)))
+    if "sampler" not in options:
+        options.setdefault("batch_size", min(configurations, max(1, ROWS // values)))
     data = x, [jnp.asarray(target, x.dtype) for target in targets]
     return least_squares(residual, params, data, key=batches, steps=steps, **options).params
 

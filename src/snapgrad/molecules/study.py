@@ -12,7 +12,15 @@ import numpy as np
 from jaxtyping import Float
 
 from .. import molecules, report
-from ..reproduce import as_records, claim_folder, read_metrics, write_atomic, write_metrics, write_section
+from ..reproduce import (
+    as_records,
+    claim_folder,
+    read_json,
+    read_metrics,
+    write_atomic,
+    write_metrics,
+    write_section,
+)
 from ..training import CHECKPOINT, Team
 
 GRID = 81
@@ -228,4 +236,4 @@ def _runs(home: Path) -> Iterator[tuple[str, list[dict[str, float]], dict[str, A
     for folder, records in read_metrics(home):
         evaluation = folder / "evaluation.json"
         if evaluation.exists():
-            yield folder.name, records, json.loads(evaluation.read_text())
+            yield folder.name, records, read_json(evaluation)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._store import write_atomic
+from ._store import ResultsError, write_atomic
 
 _FILE = "metrics.jsonl"
 
@@ -29,6 +29,9 @@ def write_metrics(folder: Path, records: list[dict[str, float]]) -> Path:
 def read_metrics(home: Path) -> Iterator[tuple[Path, list[dict[str, float]]]]:
     """The folders of the runs in a folder, those without records left out, and what they recorded."""
     for metrics in sorted(home.glob(f"*/{_FILE}")):
-        records = [json.loads(line) for line in metrics.read_text().splitlines()]
+        try:
+            records = [dict(json.loads(line)) for line in metrics.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError, TypeError):
+            raise ResultsError(f"{metrics} is damaged or cannot be read: delete that run.") from None
         if records:
             yield metrics.parent, records

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from .._threads import own_threads
 from ._store import FailedError
 from ._study import Size, Study
 
@@ -72,7 +73,7 @@ def settle_environment() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), "blas")
-    if (os.cpu_count() or 1) < 4:
+    if own_threads() < 4:
         os.environ.setdefault("NPROC", "4")
 
 
@@ -110,7 +111,7 @@ def run_jobs(jobs: Sequence[Job], executor: Executor, fractions: Any = ()) -> It
     try:
         while waiting:
             done, _ = wait(waiting, LOOK if fractions else None, FIRST_COMPLETED)
-            for future in sorted(done, key=lambda future: future.exception() is not None):
+            for future in sorted(done, key=_failed):
                 number = waiting[future]
                 made = _result(future, [jobs[i].panel for i in waiting.values() if _begun(fractions, i)])
                 del waiting[future]
@@ -122,6 +123,10 @@ def run_jobs(jobs: Sequence[Job], executor: Executor, fractions: Any = ()) -> It
     finally:
         for future in waiting:
             future.cancel()
+
+
+def _failed(future: Future) -> bool:
+    return future.cancelled() or future.exception() is not None
 
 
 def _begun(fractions: Any, number: int) -> bool:

@@ -185,8 +185,8 @@ class _Log:
     rows: list[dict[str, float]] = field(default_factory=list)
     converged: bool = False
 
-    def cut(self, rows: int, spent: float) -> "_Log":
-        return _Log(self.first, spent, self.rows[:rows], self.converged)
+    def cut(self, rows: int, spent: float, converged: bool) -> "_Log":
+        return _Log(self.first, spent, self.rows[:rows], converged)
 
     def arrays(self) -> dict[str, np.ndarray]:
         names = dict.fromkeys(name for row in self.rows for name in row)
@@ -287,7 +287,7 @@ def _loop(
 
     for row in log.rows:  # of an earlier part of this run
         goal.update(row)
-    good = state, len(log.rows), log.spent  # what belongs together, whenever Ctrl-C comes
+    good = state, len(log.rows), log.spent, log.converged  # what belongs together, whenever Ctrl-C comes
     with ExitStack() as stack:
         stack.push(interrupted)
         stop_if_asked = stack.enter_context(team.together())
@@ -300,7 +300,7 @@ def _loop(
         over = log.converged or (resumed and bool(setup.converged(state)))
         reason = _reason(log, goal, limits, stopped, over)
         begun = state
-        good = state, len(log.rows), log.spent
+        good = state, len(log.rows), log.spent, log.converged
         while reason is None:
             done = int(state.step)
             count = int(min(every - done % every, limits.steps - (done - log.first)))
@@ -326,8 +326,8 @@ def _loop(
                 )
             (stopped,) = map(bool, team.agree(callback is not None and bool(callback(last, state))))
             reason = _reason(log, goal, limits, stopped, bool(converged) or bool(unmoved))
+            good = state, len(log.rows), log.spent, reason == "converged"
             log.converged = reason == "converged"
-            good = state, len(log.rows), log.spent
             if store is not None and (store.due or reason):
                 store.write(state, log)
             stop_if_asked()

@@ -11,10 +11,10 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from .._checks import Given, positive_int, trainable
 from .._contracts import REASONS, AbstractMethod, AbstractProblem, AbstractSampler, Params, Result, State
+from .._threads import warn_of_few_threads
 from ..operators import rows_mesh
 from ._devices import Team, gathered, local, placed
 from ._step import Setup, TrainState, as_transformation
-from ._threads import warn_of_few_threads
 
 
 def run(

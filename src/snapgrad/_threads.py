@@ -1,10 +1,16 @@
-"""A word to those whom the thread pool of jaxlib may bring to a halt."""
+"""How many threads this process has, and a word to those whom the thread pool of jaxlib may bring to a halt."""
 
 import os
 import warnings
 from functools import cache
 
 import jax
+
+
+def own_threads() -> int:
+    """Those that this process may use, which on a cluster are fewer than the machine has."""
+    own = getattr(os, "sched_getaffinity", None)
+    return len(own(0)) if own else os.cpu_count() or 1
 
 
 @cache
@@ -14,8 +20,7 @@ def warn_of_few_threads() -> None:
     jaxlib for CPU splits a batch of factorisations over its thread pool and waits for it on a thread of the
     same pool. On a pool of two threads, two such calls at a time take both.
     """
-    own = getattr(os, "sched_getaffinity", None)
-    threads = len(own(0)) if own else os.cpu_count() or 1
+    threads = own_threads()
     if threads <= 2 and "NPROC" not in os.environ and jax.default_backend() == "cpu":
         warnings.warn(
             f"JAX has {threads} threads here, on which jaxlib can wait for ever for factorisations that run "

@@ -1,4 +1,4 @@
-"""How many threads this process has, and a word to those whom the thread pool of jaxlib may bring to a halt."""
+"""How many threads there are, and a word to those whom the thread pool of jaxlib may bring to a halt."""
 
 import os
 import warnings

@@ -15,7 +15,7 @@ from snapgrad import cli
 
 
 def together(folder, *args, stop=None, processes=2, begun="checkpoint.snap"):
-    """Exit codes and outputs of the command on some processes; `stop` interrupts the last one once a file is there."""
+    """Exit codes and outputs of the command on processes; `stop` is sent to the last once a file is there."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"

@@ -32,12 +32,14 @@ def fit(folder, steps=2, **options):
 def full_disk():
     """No file may grow beyond a few bytes, as on a disk without space."""
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    jax.config.update("jax_enable_compilation_cache", False)  # it would warn that it cannot write
+    name = "jax_persistent_cache_min_compile_time_secs"
+    least = getattr(jax.config, name)
+    jax.config.update(name, 1e9)  # what JAX would store of a program would be cut off
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
     try:
         yield
     finally:
-        jax.config.update("jax_enable_compilation_cache", True)
+        jax.config.update(name, least)
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
 
@@ -91,9 +93,8 @@ def test_two_processes_in_one_folder(tmp_path):
 
 def test_what_others_write_is_left_alone(tmp_path):
     """Unfinished files of a run that died are removed, those of one that lives and foreign ones are not."""
-    dead, own, foreign = (
-        tmp_path / name for name in ("dead/.a.csv.12.part", "own/.b.csv.34.part", ".x.part")
-    )
+    names = "dead/.a.csv.12.part", "own/.b.csv.34.part", ".x.part"
+    dead, own, foreign = (tmp_path / name for name in names)
     for path in (dead, own, foreign):
         path.parent.mkdir(exist_ok=True)
         path.write_text("half")

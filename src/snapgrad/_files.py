@@ -84,8 +84,7 @@ def _lock(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            if fcntl is not None:
-                _flock(handle, path)
+            _flock(handle, path)
             # Its last owner may have removed the file after it was opened here.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), path.stat()):
@@ -97,6 +96,8 @@ def _lock(path: Path) -> int:
 
 
 def _flock(handle: int, path: Path) -> None:
+    if fcntl is None:
+        return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -63,7 +63,7 @@ OLDEST_PINS = sed -n '/^dependencies/,/^]/s/^ *"\([a-z]*\)>=\([0-9.]*\).*/\1==\2
 test-newest:
 	@test -n "$(NEWEST)" || { echo "no Python >= 3.12 found: name one with NEWEST=path"; exit 2; }
 	@test -x $(VENV)-newest/bin/python || $(NEWEST) -m venv $(VENV)-newest
-	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[test]'
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[test,molecules,cluster]'
 	$(VENV)-newest/bin/python -m pip list 2>/dev/null | grep -E "^jax"
 	XLA_FLAGS= $(VENV)-newest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(NUMERICAL)
 	$(VENV)-newest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(OTHERS)
@@ -71,7 +71,7 @@ test-newest:
 test-oldest:
 	@test -x $(VENV)-oldest/bin/python || $(OLDEST) -m venv $(VENV)-oldest
 	$(OLDEST_PINS) > $(VENV)-oldest/pins.txt
-	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' \
+	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,molecules,cluster]' \
 		--constraint $(VENV)-oldest/pins.txt
 	$(VENV)-oldest/bin/python -m pip list 2>/dev/null | grep -E "^jax"
 	XLA_FLAGS= $(VENV)-oldest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(NUMERICAL)

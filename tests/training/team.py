@@ -1,5 +1,6 @@
 """Three kinds of training on a mesh, for `test_mesh.py`: `team.py OUT CASES [PROCESSES PROCESS PORT]`."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -66,8 +67,12 @@ def main(out, names, processes=1, process=0, port=0):
         jax.distributed.initialize(f"localhost:{port}", processes, process, initialization_timeout=300)
     mesh = jax.make_mesh((jax.device_count(),), ("rows",))
     found = trained(names.split(","), mesh=mesh)
-    if processes > 1:  # half of the way, for one process to go on from
+    if processes > 1:  # half of the way, for one process to go on from, and for all of them
         fit(steps=STEPS // 2, record_every=STEPS // 2, checkpoint=folder / "half", mesh=mesh)
+        if process == 0:  # the others have no need of a folder
+            shutil.copytree(folder / "half", folder / "whole")
+        again = trained(["fit"], checkpoint=folder / "whole", record_every=STEPS // 2, mesh=mesh)
+        found["resumed"] = again["fit"]
     np.savez(folder / f"{processes}-{process}.npz", **found)
 
 

@@ -18,6 +18,9 @@ def command(
     seconds: Seconds = None,
     charge: Annotated[int, typer.Option(help="Of the whole molecule.")] = 0,
     spin: Annotated[int | None, typer.Option(min=0, help="Unpaired electrons.")] = None,
+    pretrain: Annotated[
+        bool, typer.Option("--pretrain", help="Start from Hartree–Fock orbitals, by PySCF.")
+    ] = False,
     seed: Seed = 0,
     out: Out = Path("results"),
     resume: Resume = False,
@@ -37,6 +40,7 @@ def command(
         seconds=seconds,
         charge=charge,
         spin=spin,
+        pretrain=pretrain,
         seed=seed,
         out=out,
         resume=resume,

@@ -79,7 +79,8 @@ def evaluate(
     sg.molecules.evaluate(problem, problem.params, jax.random.key(0), steps=20).energy  # about -0.495
     ```
     """
-    positive_int("steps", steps)
+    if positive_int("steps", steps) < 2:
+        raise ValueError(f"`steps` must be at least 2 for an error bar, got {steps}.")
     sampler = problem.default_sampler(params)
     if moves is not None:
         sampler = eqx.tree_at(lambda s: s.moves, sampler, jnp.asarray(positive_int("moves", moves)))

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
@@ -10,6 +11,7 @@ from .._checks import one_of
 from .._contracts import Result
 from ..methods import FisherSpring
 from ..training import fit, with_options_of
+from . import _hartree_fock
 from ._evaluate import Evaluation, evaluate, verdict
 from ._ferminet import FermiNet
 from ._molecule import molecule as as_molecule
@@ -115,6 +117,7 @@ def solve(
     key: PRNGKeyArray,
     *,
     ansatz: str = "ferminet",
+    pretrain: bool = False,
     **options: Any,
 ) -> GroundState:
     """The ground state of a molecule; nothing needs tuning.
@@ -127,6 +130,8 @@ def solve(
     - `what`: a `Molecule`, what `sg.molecules.molecule` takes (`"LiH"`, an .xyz file), or a `VMC`.
     - `key`: the randomness of weights and walkers.
     - `ansatz`: `"ferminet"` or `"psiformer"`.
+    - `pretrain`: start from orbitals of Hartree–Fock (`sg.molecules.pretrain`, which needs PySCF) in place of
+      those of the atoms. It is done again, to the same numbers, when a run goes on from a checkpoint.
     - `options`: those of `sg.fit`: when to stop (`steps`, `seconds`), `checkpoint` and `resume`, `progress`,
       `callback`, `mesh` for several devices, and `method`, `optimizer` in place of the defaults. Each process
       evaluates the energy at the end on its own.
@@ -141,6 +146,9 @@ def solve(
     ```
     """
     problem = problem_for(what, ansatz)
+    if pretrain:
+        params = _hartree_fock.pretrain(problem.log_psi, key)
+        problem = eqx.tree_at(lambda p: p.params, problem, params, is_leaf=lambda leaf: leaf is None)
     options.setdefault("method", FisherSpring())
     result = fit(problem, key, **options)
     found = evaluate(

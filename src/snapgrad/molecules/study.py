@@ -40,6 +40,7 @@ def train(
     seed: int = 0,
     charge: int = 0,
     spin: int | None = None,
+    pretrain: bool = False,
     out: Path = Path("results"),
     resume: bool = False,
     show: Callable[[str], None] | None = None,
@@ -55,6 +56,7 @@ def train(
     - `steps`, `seconds`: when to stop; 1000 steps if neither is given.
     - `seed`: of weights and walkers.
     - `charge`, `spin`: as for `sg.molecules.molecule`.
+    - `pretrain`: as for `sg.molecules.solve`.
     - `out`: the results folder; each ansatz and seed has a folder of its own below it.
     - `resume`: go on from the checkpoint in that folder; `steps` and `seconds` count from the very first
       step.
@@ -82,6 +84,7 @@ def train(
     found = molecules.solve(
         problem,
         key,
+        pretrain=pretrain,
         steps=steps,
         seconds=seconds,
         callback=watch,

@@ -132,6 +132,12 @@ def test_options_of_quantum_reach_the_study(tmp_path, monkeypatch):
     assert said.returncode == 130 and "add --resume" in said.stderr
 
 
+def test_a_command_leaves_the_hooks_of_errors_alone(monkeypatch):
+    """Ours keeps silent about interruptions that compiled code prints and drops."""
+    monkeypatch.setattr(sys, "excepthook", hook := lambda *what: None)
+    assert cli._run(["list"]) == 0 and sys.excepthook is hook
+
+
 def test_list_names_every_figure(tmp_path):
     lines = snapgrad("list", cwd=tmp_path).stdout.splitlines()
     assert len(lines) >= 6 and any("spring" in line for line in lines)

@@ -77,7 +77,7 @@ def _run(args: Sequence[str]) -> int:
 
     jax.config.update("jax_enable_x64", True)
     try:
-        code = app(args, standalone_mode=False)
+        code = typer.main.get_command(app)(args, standalone_mode=False)  # `app` itself would take sys.excepthook
     except (FailedError, FirstProcessError) as error:
         return _say(str(error), FAILED)
     except (UserError, ResultsError) as error:

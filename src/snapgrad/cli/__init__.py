@@ -77,7 +77,8 @@ def _run(args: Sequence[str]) -> int:
 
     jax.config.update("jax_enable_x64", True)
     try:
-        code = typer.main.get_command(app)(args, standalone_mode=False)  # `app` itself would take sys.excepthook
+        # `app` itself would take sys.excepthook.
+        code = typer.main.get_command(app)(args, standalone_mode=False)
     except (FailedError, FirstProcessError) as error:
         return _say(str(error), FAILED)
     except (UserError, ResultsError) as error:

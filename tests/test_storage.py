@@ -169,6 +169,20 @@ def test_sigterm_stores_a_checkpoint_and_exits_as_terminated(tmp_path):
     assert fit(tmp_path).history["step"].tolist() == [0, 1, 2]
 
 
+def test_what_compiled_code_makes_of_an_interruption_is_one(tmp_path):
+    """Extension modules raise an error of their own from it."""
+
+    def stop(record, state):
+        if record["step"] == 1:
+            raise RuntimeError("returned a result with an exception set") from KeyboardInterrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path, callback=stop)
+    assert (tmp_path / "checkpoint.snap").exists() and fit(tmp_path).reason == "steps"
+    with pytest.raises(RuntimeError, match="of its own"), _signals.as_interruptions():
+        raise RuntimeError("of its own")
+
+
 class Deaf:
     """Python drops what is raised here."""
 

@@ -15,6 +15,24 @@ AGAIN = 0.01
 """Seconds after which a signal is sent again that came at a moment when nothing can be raised."""
 
 
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether an error is an interruption, or what compiled code has made of one."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
+
+
+@contextmanager
+def as_interruptions() -> Iterator[None]:
+    """What compiled code has made of interruptions becomes them again."""
+    try:
+        yield
+    except Exception as error:
+        if is_interruption(error):
+            raise KeyboardInterrupt from None
+        raise
+
+
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
     """SIGTERM, which schedulers send, as an interruption within, as Ctrl-C is; what came is in the list.

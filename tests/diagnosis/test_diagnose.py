@@ -233,6 +233,12 @@ def test_a_problem_on_which_nothing_depends_is_refused():
         sg.diagnose(idle, KEY)
 
 
+def test_rows_that_follow_the_parameters_are_refused():
+    atom = sg.molecules.VMC(lambda p, x: -p * jnp.sum(x**2), "H", params=jnp.ones(()), walkers=8)
+    with pytest.raises(ValueError, match=r"draws its rows from what its parameters say.*FisherSpring"):
+        sg.diagnose(atom, KEY)
+
+
 def test_a_problem_that_is_solved_is_refused():
     solved = sg.LeastSquares(lambda p, x: p["a"] * x - 2 * x, jnp.ones(4), {"a": 2.0})
     with pytest.raises(ValueError, match="nothing is left to train"):

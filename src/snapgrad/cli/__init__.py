@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from .._signals import TERMINATED, interruptible
+from .._signals import TERMINATED, as_interruptions, interruptible
 from ..reproduce import FailedError, ResultsError, settle_environment
 from ..training import FirstProcessError
 from . import diagnose, molecule, pinn, quantum, report, reproduce, theory
@@ -78,7 +78,8 @@ def _run(args: Sequence[str]) -> int:
     jax.config.update("jax_enable_x64", True)
     try:
         # `app` itself would take sys.excepthook.
-        code = typer.main.get_command(app)(args, standalone_mode=False)
+        with as_interruptions():
+            code = typer.main.get_command(app)(args, standalone_mode=False)
     except (FailedError, FirstProcessError) as error:
         return _say(str(error), FAILED)
     except (UserError, ResultsError) as error:

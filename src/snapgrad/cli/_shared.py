@@ -14,6 +14,7 @@ import numpy as np
 import typer
 from jaxtyping import Float
 
+from .._signals import as_interruptions
 from ..figures import NAMES
 from ..reproduce import FailedError, claimed, write_report
 from ..training import Team
@@ -101,10 +102,11 @@ def train_live(
         team.told(claim)
         status = stack.enter_context(screen.status("compiling"))
         try:
-            result = train(show=lambda text: show(status, text), mesh=mesh)
-            if not team.leads:
-                return
-            page = write_page(out)
+            with as_interruptions():
+                result = train(show=lambda text: show(status, text), mesh=mesh)
+                if not team.leads:
+                    return
+                page = write_page(out)
         except ValueError as error:
             raise UserError(str(error)) from None
         except FloatingPointError as error:

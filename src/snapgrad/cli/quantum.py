@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .._signals import as_interruptions
 from ..reproduce import claimed
 from ._shared import RESUME, Out, Seed, StoppedError, UserError, console, write_page
 
@@ -56,7 +57,8 @@ def command(
     screen = console()
     with claimed(out):
         try:
-            study.run(system, training, methods=chosen, out=out, resume=resume, console=screen)
+            with as_interruptions():
+                study.run(system, training, methods=chosen, out=out, resume=resume, console=screen)
         except ValueError as error:
             raise UserError(str(error)) from None
         except KeyboardInterrupt:

@@ -70,7 +70,7 @@ def diagnose(
     - `show`: is called with a line of progress now and then.
 
     **Returns:** a `sg.Diagnosis`: `str()` of it is meant to be read. `ValueError` if an argument is out of
-    range, or if no row depends on any parameter.
+    range, if no row depends on any parameter, or for molecules, whose rows follow their parameters.
 
     ```python
     problem = sg.problems.spectrum_llq(jax.random.key(0), "power:1", 60, 10, hessian="identity")
@@ -92,6 +92,11 @@ def diagnose(
     seed = int(jax.random.randint(key_seed, (), 0, 2**31 - 1))
     params = problem.init(key_init) if params is None else trainable("params", params)
     sampler = problem.default_sampler(params) if problem.num_rows is None else None
+    if sampler is not None and type(sampler).at is not AbstractSampler.at:
+        raise ValueError(
+            "`problem` draws its rows from what its parameters say, as quantum states do; its theory is for "
+            "rows that stay. Train it by sg.methods.FisherSpring(), which sets itself."
+        )
 
     say("drawing a pool of rows")
     drawn, looker = draw(problem, key_pool, params, sampler, pool)

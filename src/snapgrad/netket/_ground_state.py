@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import jax
 import numpy as np
 
+from .. import _signals
 from .. import training as training_room
 from .._checks import one_of
 from ..reproduce import ResultsError
@@ -109,12 +110,13 @@ def train(
 
     good, saved = _tree(driver, progress), time.monotonic()
     try:
-        while progress.count < training.steps:
-            driver.run(min(_BLOCK, training.steps - progress.count), show_progress=False, callback=note)
-            good = _tree(driver, progress)  # between two steps, where everything belongs together
-            if time.monotonic() - saved > SAVE_EVERY:
-                save()
-                saved = time.monotonic()
+        with _signals.as_interruptions():
+            while progress.count < training.steps:
+                driver.run(min(_BLOCK, training.steps - progress.count), show_progress=False, callback=note)
+                good = _tree(driver, progress)  # between two steps, where everything belongs together
+                if time.monotonic() - saved > SAVE_EVERY:
+                    save()
+                    saved = time.monotonic()
     except KeyboardInterrupt:
         save()
         raise

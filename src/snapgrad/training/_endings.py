@@ -23,7 +23,8 @@ def ends_in_order(loop: Loop) -> Loop:
                 return loop(*args, **options)
             with _signals.interruptible() as came:
                 try:
-                    return loop(*args, **options)
+                    with _signals.as_interruptions():
+                        return loop(*args, **options)
                 except KeyboardInterrupt:
                     if signal.SIGTERM in came:
                         raise SystemExit(_signals.TERMINATED) from None

@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
-from .. import _files
+from .. import _files, _signals
 from .._checks import Given, positive_int, real_scalar, trainable
 from .._contracts import (
     REASONS,
@@ -282,7 +282,7 @@ def _loop(
         return found
 
     def interrupted(kind: Any, value: Any, trace: Any) -> None:
-        if store is not None and kind is not None and issubclass(kind, KeyboardInterrupt):
+        if store is not None and _signals.is_interruption(value):
             store.write(good[0], log.cut(*good[1:]))
 
     for row in log.rows:  # of an earlier part of this run

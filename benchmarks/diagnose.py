@@ -44,9 +44,7 @@ def problem(model):
         lambda leaf: leaf + 1e-3 * jax.random.normal(jax.random.key(1), leaf.shape, leaf.dtype), model.params
     )
     targets = jax.lax.map(lambda x: model.fn(goal, x), model.points, batch_size=100)
-    return sg.LeastSquares(
-        lambda p, row: model.fn(p, row[0]) - row[1], (model.points, targets), model.params
-    )
+    return sg.LeastSquares(lambda p, row: model.fn(p, row[0]) - row[1], (model.points, targets), model.params)
 
 
 def main():

@@ -49,7 +49,8 @@ class LowRank(eqx.Module):
     values: Float[Array, " r"]
 
     def precondition(self, v: Float[Array, " k"], damping: Float[Array, ""]) -> Float[Array, " k"]:
-        """P⁻¹ v for P = (UsUᵀ + λI) / (s_r + λ) on the span of U and the identity on the rest.
+        """Applies the inverse of a preconditioner, P = (UsUᵀ + λI) / (s_r + λ) on the span of U and the
+        identity on the rest; returns P⁻¹ v.
 
         s_r is the smallest value for which s + λ is not lost beside the largest: less is rounding error.
         """
@@ -101,7 +102,7 @@ class CG:
             positive_int("rank", self.rank)
 
     def goal(self, dtype: DTypeLike) -> float:
-        """The tolerance for numbers of this type."""
+        """Returns the relative residual at which iterations end, for numbers of this type."""
         least = max(1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
         return least if self.tolerance is None else float(self.tolerance)
 

@@ -45,15 +45,18 @@ class AbstractFactors(eqx.Module):
 
     @abc.abstractmethod
     def solve(self, b: Float[Array, " k"]) -> Float[Array, " k"]:
-        """(K + λI)⁺ b."""
+        """Solves for one right-hand side `[k]` or for several `[k, p]`; returns (K + λI)⁺ b, of the same
+        shape.
+        """
 
     @abc.abstractmethod
     def inverse_diagonal(self) -> Float[Array, " k"]:
-        """The diagonal of (K + λI)⁺."""
+        """Returns the diagonal of (K + λI)⁺, one number per row."""
 
     @abc.abstractmethod
     def for_many(self) -> "AbstractFactors":
-        """The same in the form with which this machine solves many systems one after the other soonest.
+        """Returns the factors in the form that solves many systems, one after the other, soonest on this
+        machine.
 
         It may be less accurate than the factors, and then wants refinement, as `sg.linalg.cgls` gives.
         """

@@ -108,15 +108,15 @@ class SymmetricSum(eqx.Module):
 
     @property
     def size(self) -> int:
-        """The number of rows."""
+        """How many rows (and columns) the matrix has."""
         return self.edges[-1]
 
     def blocks(self, multiple: int = 1) -> list[tuple[int, int]]:
-        """First and last of the rows of each block, counted in points of so many rows."""
+        """Returns the first and the last row of each block, counted in points of so many rows."""
         return list(itertools.pairwise(edge // multiple for edge in self.edges))
 
     def add(self, rows: Sequence[Float[Array, "_ w"]]) -> "SymmetricSum":
-        """The sum with R Rᵀ more, from the `blocks` of R."""
+        """Returns the sum with R Rᵀ added to it, where R is given by its `blocks`."""
         if syrk_pays(*rows[0].shape) and len(rows) == 1 and not self.split:
             return SymmetricSum((gram_onto(rows[0], self.strips[0]),), self.edges, False)
         if self.split:
@@ -127,12 +127,15 @@ class SymmetricSum(eqx.Module):
         return self.add_strips([jnp.concatenate(strip, axis=1) for strip in pairs])
 
     def add_strips(self, strips: Sequence[Float[Array, "_ _"]]) -> "SymmetricSum":
-        """The sum with a matrix more, given like the own `strips`."""
+        """Returns the sum with another symmetric matrix added to it.
+
+        That matrix is given as the sum stores its own: one strip of rows for each block, up to the diagonal.
+        """
         total = tuple(a + b for a, b in zip(self.strips, strips, strict=True))
         return SymmetricSum(total, self.edges, self.split)
 
     def lower(self) -> Float[Array, "k k"]:
-        """The sum; what lies above its diagonal may mean nothing."""
+        """Returns the sum as one matrix, of which only the half on and below the diagonal has a meaning."""
         if len(self.strips) == 1:
             return self.strips[0]
         return jnp.concatenate([jnp.pad(s, ((0, 0), (0, self.size - s.shape[1]))) for s in self.strips])

@@ -77,7 +77,7 @@ class FermiNet(eqx.Module):
         self.dtype = jnp.dtype(dtype)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Random layers, orbitals of Slater's rules."""
+        """Returns random initial parameters of the layers, and orbitals by Slater's rules."""
         one, two = FEATURES * len(self.molecule.charges), PAIR_FEATURES
         spins = 2 if self.molecule.down else 1
         layers = []
@@ -107,13 +107,15 @@ class FermiNet(eqx.Module):
         return self.sign_log(params, x)[1]
 
     def sign_log(self, params: Params, x: Float[Array, "n 3"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The sign of ψ, and log|ψ|."""
+        """Returns the sign of ψ and log|ψ| at one configuration of the electrons."""
         matrices, to_nuclei, apart = self._matrices(params, x)
         sign, log = determinants(matrices)
         return sign, log + cusps(params["cusp"], to_nuclei, apart, self.molecule)
 
     def orbitals(self, params: Params, x: Float[Array, "n 3"]) -> list[Float[Array, "d _ _"]]:
-        """For each spin that has electrons, each determinant's orbitals (last axis) at each electron."""
+        """Returns the orbitals inside the determinants: for each spin that has electrons an array
+        [determinant, electron, orbital].
+        """
         matrices, to_nuclei, _ = self._matrices(params, x)
         return with_nuclear_cusps(matrices, to_nuclei, self.molecule)
 

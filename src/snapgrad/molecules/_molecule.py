@@ -114,22 +114,24 @@ class Molecule:
 
     @property
     def nuclei(self) -> Float[np.ndarray, "m 3"]:
-        """The places of the nuclei in bohr."""
+        """The places of the nuclei in bohr, an array `[nuclei, 3]`."""
         return np.array(self.places)
 
     @property
     def exact(self) -> float | None:
-        """The exact energy of a molecule that is known by name."""
+        """The exact energy in hartree of a molecule that is known by name, else None."""
         return self._known(0)
 
     @property
     def hartree_fock(self) -> float | None:
-        """The Hartree–Fock energy, in the limit of a complete basis, of a molecule known by name."""
+        """The Hartree–Fock energy in hartree, in the limit of a complete basis, of a molecule known by name,
+        else None.
+        """
         return self._known(1)
 
     @property
     def repulsion(self) -> float:
-        """The energy of the nuclei among each other."""
+        """The energy of the nuclei among each other, in hartree."""
         z, x = np.array(self.charges), self.nuclei
         pairs = [(i, j) for i in range(len(z)) for j in range(i)]
         return float(sum(z[i] * z[j] / np.linalg.norm(x[i] - x[j]) for i, j in pairs))

@@ -69,7 +69,7 @@ class Psiformer(eqx.Module):
         self.dtype = jnp.dtype(dtype)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Random layers, orbitals of Slater's rules."""
+        """Returns random initial parameters of the layers, and orbitals by Slater's rules."""
         d = self.width
 
         def dense(key: PRNGKeyArray, inputs: int) -> Params:
@@ -93,14 +93,16 @@ class Psiformer(eqx.Module):
         return self.sign_log(params, x)[1]
 
     def sign_log(self, params: Params, x: Float[Array, "n 3"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The sign of ψ, and log|ψ|."""
+        """Returns the sign of ψ and log|ψ| at one configuration of the electrons."""
         matrices, to_nuclei = self._matrices(params, x)
         sign, log = determinants(matrices)
         apart = lengths(x[:, None] - x[None])
         return sign, log + cusps(params["cusp"], to_nuclei, apart, self.molecule)
 
     def orbitals(self, params: Params, x: Float[Array, "n 3"]) -> list[Float[Array, "d _ _"]]:
-        """For each spin that has electrons, each determinant's orbitals (last axis) at each electron."""
+        """Returns the orbitals inside the determinants: for each spin that has electrons an array
+        [determinant, electron, orbital].
+        """
         return with_nuclear_cusps(*self._matrices(params, x), self.molecule)
 
     def _matrices(

@@ -120,11 +120,11 @@ class Metropolis(AbstractSampler):
         self.dtype = jnp.dtype(dtype)
 
     def at(self, params: Params) -> "Metropolis":
-        """The sampler of |ψ|² at these parameters."""
+        """Returns the sampler of |ψ|² at these parameters."""
         return eqx.tree_at(lambda s: s.params, self, params, is_leaf=lambda x: x is None)
 
     def init(self, key: PRNGKeyArray) -> WalkerState:
-        """Walkers around the nuclei."""
+        """Returns walkers around the nuclei."""
         zero = jnp.zeros((), self.dtype)
         return WalkerState(
             positions=starting_positions(key, self.molecule, self.walkers, self.dtype),
@@ -141,7 +141,7 @@ class Metropolis(AbstractSampler):
     def draw(
         self, key: PRNGKeyArray, state: WalkerState, linearise: Callable[[Batch], Linearisation] | None
     ) -> tuple[Walkers, WalkerState]:
-        """Walkers after some moves, with their local energies."""
+        """Returns walkers after some moves, with their local energies."""
         del linearise
         if self.params is None:
             raise ValueError("a Metropolis sampler draws at parameters: use `sampler.at(params).draw(...)`.")
@@ -167,7 +167,8 @@ class Metropolis(AbstractSampler):
         return Walkers(x, energies), moved
 
     def report(self, state: WalkerState) -> dict[str, Scalar]:
-        """`energy` over the last steps, its `energy_error`, `variance`, `acceptance`, `width`, `dropped`.
+        """Returns `energy` over the last steps, its `energy_error`, `variance`, `acceptance`, `width`,
+        `dropped`.
 
         The error takes successive steps as independent; `sg.molecules.evaluate` does not.
         """

@@ -82,7 +82,7 @@ class GroundState(Result):
 
     @property
     def verdict(self) -> str:
-        """How good the energy is, and whether training has converged."""
+        """How good the energy is, and whether training has converged, in words."""
         return verdict(self.problem.molecule, self.history, self.evaluation)
 
 

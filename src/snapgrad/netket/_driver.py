@@ -185,7 +185,8 @@ class VMC(AbstractOptimizationDriver):
         return f"VMC({shown(self._method())}, {counts})"
 
     def info(self, depth: int = 0) -> str:
-        """What is minimised, how and with which settings, as text of several lines; `depth` indents it.
+        """Returns as text of several lines what is minimised, how and with which settings; `depth` indents
+        it.
 
         ```python
         print(driver.info())
@@ -202,7 +203,7 @@ class VMC(AbstractOptimizationDriver):
 
     @property
     def rejected_steps(self) -> int:
-        """How many steps were not finite and therefore left out."""
+        """How many steps were not finite and were therefore left out."""
         return int(self._rejected)
 
     @property
@@ -233,7 +234,7 @@ class VMC(AbstractOptimizationDriver):
         self._settings = self._settings._replace(block_size=size, memory_limit=None)
 
     def compute_loss_and_update(self) -> tuple[nk.stats.Stats, Params]:
-        """The energy's statistics and the method's direction, on the current samples.
+        """Returns the statistics of the energy and the method's direction on the current samples.
 
         The direction may be infinite or NaN: `update_parameters` then refuses it.
         """
@@ -253,7 +254,7 @@ class VMC(AbstractOptimizationDriver):
         return stats, direction
 
     def update_parameters(self, dp: Params) -> None:
-        """The optimizer's step along a direction; if anything of it is not finite, everything stays."""
+        """Takes the optimizer's step along a direction; if anything of it is not finite, everything stays."""
         before = self.method_state
         proposed, self._proposed = before if self._proposed is None else self._proposed, None
         after, ok = take(

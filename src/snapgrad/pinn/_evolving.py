@@ -169,7 +169,7 @@ class Evolving(eqx.Module):
         self.speed = None if velocity is None else kept(velocity, True)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside."""
+        """Returns random initial parameters of the network inside."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -184,13 +184,15 @@ class Evolving(eqx.Module):
         return known + local * self.speed(x[1]) + s**2 * out
 
     def after(self, before: Callable, domain: SpaceTime) -> "Evolving":
-        """The same for a later domain, from where another solution is at its start."""
+        """Returns the same network for a later domain; it starts where another solution, `before`, is at that
+        time.
+        """
         velocity = None if self.speed is None else jax.tree_util.Partial(_rate, before)
         cells = len(self.held.coefficients) if isinstance(self.held, Cells) else None
         return Evolving(self.network, domain, before, velocity=velocity, lift=self.lift, cells=cells)
 
     def until(self, end: float) -> "Evolving":
-        """The same for a domain that ends earlier."""
+        """Returns the same network for a domain that ends at the time `end`."""
         duration = jnp.asarray(end, float) - self.start
         return eqx.tree_at(lambda network: network.duration, self, duration)
 

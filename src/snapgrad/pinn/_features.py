@@ -51,7 +51,7 @@ class Scaled(eqx.Module):
             raise ValueError(f"`low` must be below `high` in every coordinate, got {low!r} and {high!r}.")
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside."""
+        """Returns random initial parameters of the network inside."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -98,11 +98,11 @@ class Periodic(eqx.Module):
         self.harmonics = positive_int("harmonics", harmonics)
 
     def features(self, dim: int) -> int:
-        """How many inputs the network inside must take where a point has `dim` coordinates."""
+        """Returns how many inputs the network inside must take where a point has `dim` coordinates."""
         return dim + (2 * self.harmonics - 1) * len(self.periods)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside."""
+        """Returns random initial parameters of the network inside."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -179,12 +179,14 @@ class Fourier(eqx.Module):
         return cls(network, np.broadcast_to(size, shape) * normal, trained)
 
     def features(self, dim: int) -> int:
-        """How many inputs the network inside must take."""
+        """Returns how many inputs the network inside must take: two for each frequency."""
         del dim
         return 2 * self.frequencies.shape[0]
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside, and the frequencies where they are trained."""
+        """Returns random initial parameters of the network inside, and the frequencies where they are
+        trained.
+        """
         inner = self.network.init(key)
         return {"frequencies": self.frequencies, "network": inner} if self.trained else inner
 

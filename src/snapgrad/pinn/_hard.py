@@ -57,7 +57,7 @@ class Hard(eqx.Module):
         initial: Given[Callable | float, ""] | None = None,
         velocity: Given[Callable | float, ""] | None = None,
     ) -> "Hard":
-        """A network that is given on faces of a box, at the start of space–time, or both.
+        """Makes a network that is given on faces of a box, at the start of space–time, or on both.
 
         On faces the distance is Π 4(x − a)(b − x)/(b − a)²; at the start it is t, or t² where the velocity
         is given as well, with t from 0 to 1 over the domain's time.
@@ -121,7 +121,7 @@ class Hard(eqx.Module):
         return cls(network, distance, lift)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside."""
+        """Returns random initial parameters of the network inside."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:

@@ -46,7 +46,7 @@ class Shifted(eqx.Module):
         self.network, self.start = network, jnp.asarray(start, float)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """The parameters of the network."""
+        """Returns random initial parameters of the network."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:

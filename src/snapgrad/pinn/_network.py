@@ -59,7 +59,7 @@ class MLP(eqx.Module):
         self.sizes, self.activation = sizes, found
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Weights `[in, out]` and biases, one pair per layer.
+        """Returns random initial parameters: weights `[in, out]` and biases, one pair per layer.
 
         Weights are Glorot normal and biases zero. Sine layers have random phases and weights that keep the
         mean square of values and of slopes from layer to layer.
@@ -102,7 +102,7 @@ class Equinox(eqx.Module):
     make: Callable = eqx.field(static=True)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """The module's floating-point arrays."""
+        """Makes the module and returns its floating-point arrays, which are what is trained."""
         return eqx.filter(self.make(key), eqx.is_inexact_array)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -142,7 +142,7 @@ class Flax(eqx.Module):
         self.module, self.inputs = module, positive_int("inputs", inputs)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """The module's variables; `ValueError` if some of them are not parameters."""
+        """Returns the module's initial variables; `ValueError` if some of them are not parameters."""
         variables = self.module.init(key, jnp.zeros(self.inputs))
         if set(variables) != {"params"}:
             raise ValueError(

@@ -71,12 +71,12 @@ class LeastQuadratics(AbstractProblem):
         return self.jacobian.shape[0]
 
     def init(self, key: PRNGKeyArray) -> Float[Array, " n"]:
-        """θ₀ = 0, which is in range(Jᵀ)."""
+        """Returns θ₀ = 0, which is in range(Jᵀ)."""
         del key
         return jnp.zeros_like(self.solution)
 
     def linearise(self, params: Float[Array, " n"], batch: Int[Array, " k"]) -> Linearisation:
-        """r_S = (HJθ − b)_S and J_S; a trial step knows r_S after it.
+        """Returns r_S = (HJθ − b)_S and J_S, and how r_S is after a trial step.
 
         With H the rows are coupled, and what a step does to the loss is known along it alone.
         """
@@ -89,12 +89,12 @@ class LeastQuadratics(AbstractProblem):
         )
 
     def metrics(self, params: Float[Array, " n"]) -> dict[str, Scalar]:
-        """`relative_error`: ‖θ − θ*‖/‖θ*‖."""
+        """Returns `relative_error`: ‖θ − θ*‖/‖θ*‖."""
         error = jnp.linalg.norm(params - self.solution)
         return {"relative_error": error / jnp.linalg.norm(self.solution)}
 
     def loss(self, params: Float[Array, " n"]) -> Scalar:
-        """½vᵀHv − vᵀb, which is zero at θ = 0."""
+        """Returns the loss ½vᵀHv − vᵀb at v = Jθ, which is zero at θ = 0."""
         v = self.jacobian @ params
         return v @ (self.hessian_jacobian @ params) / 2 - v @ self.rhs
 

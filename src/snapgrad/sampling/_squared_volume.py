@@ -55,7 +55,8 @@ class SquaredVolume(AbstractSampler):
     def from_matrix(
         cls, J: Given[ArrayLike, "m n"], sample_size: int, damping: Given[ArrayLike, ""] = 0.0
     ) -> "SquaredVolume":
-        """Decomposes J = UΣVᵀ and stores U, Σ², and the tables that sampling looks up.
+        """Prepares sampling from the rows of a matrix: decomposes J = UΣVᵀ and stores what each draw looks
+        up.
 
         **Arguments:**
 
@@ -68,7 +69,7 @@ class SquaredVolume(AbstractSampler):
         return cls(J.shape[0], *_prepare(J, k), jnp.zeros((), J.dtype)).with_damping(damping)
 
     def with_damping(self, damping: Given[ArrayLike, ""]) -> "SquaredVolume":
-        """The same rows with another λ; cheap, and `damping` may be traced."""
+        """Returns a sampler of the same rows with another λ. That is cheap, and `damping` may be traced."""
         lam = real_scalar("damping", damping, low=0).astype(self.squares.dtype)
         k, rank = self.sample_size, jnp.sum(self.squares > 0)
         bad = (lam == 0) & (rank < k)
@@ -85,13 +86,15 @@ class SquaredVolume(AbstractSampler):
         return self.table.shape[0] - 1
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
-        """Independent samples, k distinct rows each, in no particular order: `[*shape, k]`."""
+        """Draws independent samples, an array of row numbers `[*shape, k]`; in each of them k distinct rows
+        in no particular order.
+        """
         if not shape:
             return volume_sample(key, self.vectors, self.cdf, self.table, self.damping)
         return _samples(key, self, math.prod(shape)).reshape(*shape, self.sample_size)
 
     def log_prob(self, rows: Given[ArrayLike, "... k"]) -> Float[Array, "..."]:
-        """The logarithm of P(S) = det(J_S J_Sᵀ + λI) / p_k(q), for `rows` of shape `[..., k]`.
+        """Returns log P(S) with P(S) = det(J_S J_Sᵀ + λI) / p_k(q), for `rows` of shape `[..., k]`.
 
         −∞ for what cannot be drawn: a row twice, or a number that is not a row.
         """
@@ -141,14 +144,14 @@ class SquaredVolume(AbstractSampler):
         return jnp.append(q, self.damping), self.sample_size, multiplicity
 
     def init(self, key: PRNGKeyArray) -> State:
-        """No state."""
+        """Returns the empty state `()`: draws do not depend on each other."""
         del key
         return ()
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """Fresh rows of the matrix it was prepared for."""
+        """Returns fresh rows of the matrix that the sampler was prepared for."""
         del linearise
         return self.sample(key), state
 
@@ -185,14 +188,14 @@ class AdaptiveSquaredVolume(AbstractSampler):
         self.damping = real_scalar("damping", damping, low=0)
 
     def init(self, key: PRNGKeyArray) -> State:
-        """No state."""
+        """Returns the empty state `()`: draws do not depend on each other."""
         del key
         return ()
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """Fresh rows of the current Jacobian."""
+        """Returns fresh rows, drawn by the current Jacobian of all rows."""
         jacobian = linearise(jnp.arange(self.num_rows)).jacobian
         rows, n = jacobian.shape
         if rows != self.num_rows:

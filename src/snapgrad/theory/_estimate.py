@@ -63,7 +63,7 @@ class Interval(NamedTuple):
 
     @property
     def relative_width(self) -> float:
-        """(high − low) / estimate."""
+        """How wide the interval is beside the estimate, (high − low) / estimate."""
         return (self.high - self.low) / self.estimate if self.estimate else float("inf")
 
 

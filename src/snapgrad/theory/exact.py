@@ -29,7 +29,7 @@ class HasLogProb(Protocol):
     """
 
     def log_prob(self, rows: Any) -> Any:
-        """The logarithm of p(S)."""
+        """Returns log p(S) of a set of rows."""
         ...
 
 

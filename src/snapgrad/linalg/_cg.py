@@ -143,7 +143,7 @@ def cg_solve(
 
     - `K`: a positive semidefinite matrix, or the function v ↦ K v.
     - `b`: the right-hand side, of k entries.
-    - `damping`: λ ≥ 0; the smaller it is, the more steps are needed.
+    - `damping`: the regularisation λ ≥ 0; the smaller it is, the more steps are needed.
     - `preconditioner`: a low-rank approximation of K, which saves most of the steps where K has few large
       eigenvalues.
     - `initial`: a guess of x, such as the solution of a similar system. The iteration starts from its best

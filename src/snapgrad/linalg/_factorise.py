@@ -136,7 +136,7 @@ def factorise(
     **Arguments:**
 
     - `K`: the matrix, or a function without arguments that returns it.
-    - `damping`: λ ≥ 0.
+    - `damping`: the regularisation λ ≥ 0.
     - `solver`:
         - `"eigh"`: eigenvalues of K, right for every λ. At λ = 0 those below `rank_cutoff` count as zero,
           which gives the pseudoinverse; at λ > 0 those for which w + λ is lost in the rounding of K.

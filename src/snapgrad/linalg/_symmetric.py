@@ -34,7 +34,7 @@ FLOAT16_EXPONENT = 15
 
 
 def on_gpu() -> bool:
-    """Whether JAX compiles its programs for a GPU.
+    """Returns whether JAX compiles its programs for a GPU.
 
     ```python
     sg.linalg.on_gpu()                                                     # False on a machine without one
@@ -44,7 +44,7 @@ def on_gpu() -> bool:
 
 
 def splits(dtype: DTypeLike) -> bool:
-    """Whether this machine multiplies parts of numbers of type `dtype` faster than the numbers themselves.
+    """Returns whether this machine multiplies parts of numbers of type `dtype` faster than the numbers.
 
     Tensor cores of NVIDIA cards do so with the float16 parts of float32 numbers.
 
@@ -58,7 +58,7 @@ def splits(dtype: DTypeLike) -> bool:
 def product(
     a: Inexact[Array, "*z m d"], b: Inexact[Array, "*z n d"], split: bool = False
 ) -> Inexact[Array, "*z m n"]:
-    """A Bᴴ at full precision: on GPUs JAX's default would be TF32, good to three digits.
+    """Returns A Bᴴ at full precision: on GPUs JAX's default would be TF32, good to three digits.
 
     **Arguments:**
 
@@ -77,7 +77,9 @@ def product(
 
 
 def mirror(K: Float[Array, "*z k k"]) -> Float[Array, "*z k k"]:
-    """The symmetric matrix of which `K` has the half on and below the diagonal; the rest of it is ignored.
+    """Returns the symmetric matrix of which `K` has the half on and below the diagonal.
+
+    The rest of `K` is ignored.
 
     ```python
     sg.linalg.mirror(jnp.array([[1.0, 0.0], [2.0, 3.0]]))                  # [[1, 2], [2, 3]]
@@ -142,7 +144,7 @@ class SymmetricSum(eqx.Module):
 
 
 def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: int = 1) -> SymmetricSum:
-    """A `sg.linalg.SymmetricSum` to which nothing was added yet.
+    """Returns a `sg.linalg.SymmetricSum` to which nothing was added yet.
 
     **Arguments:**
 
@@ -164,7 +166,8 @@ def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: in
 
 
 def symmetric_share(size: int) -> float:
-    """The part of a symmetric product with `size` rows that is computed; the rest is its mirror image.
+    """Returns which part of a symmetric product with `size` rows is computed; the rest is its
+    mirror image.
 
     ```python
     sg.linalg.symmetric_share(1024)                                        # a little over one half
@@ -178,7 +181,7 @@ def _blocks(size: int, wanted: int) -> int:
 
 
 def syrk_pays(rows: int, columns: int) -> bool:
-    """Whether `sg.linalg.gram_onto` is quicker than the plain product for so many `rows` and `columns`.
+    """Returns whether `sg.linalg.gram_onto` beats the plain product for so many `rows` and `columns`.
 
     ```python
     sg.linalg.syrk_pays(2048, 20000)                                       # True on a GPU
@@ -189,7 +192,7 @@ def syrk_pays(rows: int, columns: int) -> bool:
 
 @jax.custom_jvp
 def gram_onto(rows: Float[Array, "k w"], K: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """`K` + R Rᵀ for R = `rows`, on and below the diagonal; what lies above it means nothing.
+    """Returns `K` + R Rᵀ for R = `rows`, on and below the diagonal; what lies above it means nothing.
 
     ```python
     rows = jax.random.normal(jax.random.key(0), (6, 4))

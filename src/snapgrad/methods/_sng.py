@@ -19,7 +19,7 @@ class SNG(AbstractMethod):
 
     **Arguments:**
 
-    - `damping`: λ ≥ 0; at λ = 0 the pseudoinverse, also for rank-deficient J_S.
+    - `damping`: the regularisation λ ≥ 0; at λ = 0 the pseudoinverse, also for rank-deficient J_S.
     - `solver`: `"auto"` (Cholesky, eigenvalues where that is not safe), `"cholesky"`, `"eigh"`, or
       `"qr"`, which forms J_S and does not square its condition number; or `"cg"`, conjugate gradients, which
       form nothing, for kernels too large to factor. `sg.CG` holds its settings and says what it reports.

@@ -27,7 +27,7 @@ class Spring(AbstractMethod):
 
     **Arguments:**
 
-    - `damping`: λ ≥ 0, as for `sg.SNG`.
+    - `damping`: the regularisation λ ≥ 0, as for `sg.SNG`.
     - `momentum`: μ in [0, 1); at 0 it is `sg.SNG`.
     - `solver`: as for `sg.SNG`.
 

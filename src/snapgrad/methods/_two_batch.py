@@ -20,7 +20,7 @@ class TwoBatch(AbstractMethod):
 
     **Arguments:**
 
-    - `damping`: λ ≥ 0.
+    - `damping`: the regularisation λ ≥ 0.
     - `solver`: as for `sg.SNG`; it matters only where a batch has more rows than there are parameters.
 
     ```python

@@ -217,7 +217,7 @@ def starting_positions(
 
     **Arguments:**
 
-    - `key`: the randomness.
+    - `key`: a JAX random key; the same key gives the same result.
     - `molecule`: a `sg.molecules.Molecule`.
     - `walkers`: how many configurations to draw.
     - `dtype`: the floating-point type of the coordinates.

@@ -33,8 +33,8 @@ def select(
     **Arguments:**
 
     - `K`: the kernel of the pool, one row per configuration.
-    - `sample_size`: k.
-    - `damping`: λ.
+    - `sample_size`: k, the number of rows in a sample.
+    - `damping`: the regularisation λ ≥ 0.
     """
     size = positive_int("sample_size", sample_size, most=K.shape[0], most_name="the size of the pool")
     w, V = jnp.linalg.eigh(K)

@@ -62,7 +62,7 @@ jax.tree_util.register_pytree_node(
 
 
 def to_pairs(params: Params) -> Params:
-    """The tree `params` with each complex leaf as a `RealPair` of its real and imaginary parts.
+    """Returns the tree `params` with each complex leaf as a `RealPair` of its real and imaginary parts.
 
     ```python
     sg.operators.to_pairs({"a": jnp.array(1.0), "z": jnp.array(2 + 3j)})      # "z": (2.0, 3.0)
@@ -72,7 +72,7 @@ def to_pairs(params: Params) -> Params:
 
 
 def from_pairs(pairs: Params) -> Params:
-    """The inverse of `to_pairs`: the tree `pairs` with each `RealPair` as one complex leaf.
+    """Undoes `to_pairs`: returns the tree `pairs` with each `RealPair` as one complex leaf.
 
     ```python
     sg.operators.from_pairs(sg.operators.to_pairs(jnp.array(2 + 3j)))          # 2 + 3j again

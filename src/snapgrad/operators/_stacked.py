@@ -90,7 +90,8 @@ def _stacked_gram(blocks: tuple[AbstractRows, ...]) -> Float[Array, "k k"]:
 
 
 def stack(blocks: Given[Sequence[AbstractJacobian], ""]) -> StackedJacobian:
-    """Rows of several Jacobians on the same parameters, for example a PINN's interior and boundary.
+    """Returns the rows of several Jacobians on the same parameters as one, such as a PINN's interior and
+    boundary.
 
     **Arguments:**
 

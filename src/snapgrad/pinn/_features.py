@@ -215,7 +215,8 @@ def network(
     periodic: Mapping[int, float] | None = None,
     harmonics: int = 1,
 ) -> Any:
-    """A good network for a domain: its coordinates scaled to [−1, 1], periodic where the domain is.
+    """Returns a good network for a domain: its coordinates scaled to [−1, 1], periodic where the
+    domain is.
 
     **Arguments:**
 

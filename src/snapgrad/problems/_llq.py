@@ -150,8 +150,9 @@ def gaussian_llq(
 
     **Arguments:**
 
-    - `key`: the randomness.
-    - `num_rows`, `num_params`: m and n.
+    - `key`: a JAX random key; the same key gives the same result.
+    - `num_rows`: m, the number of rows of J.
+    - `num_params`: n, the number of parameters.
     - `inflation`: the first row of J is multiplied by this before scaling.
     - `hessian`: `"wishart"` (LLᵀ/‖LLᵀ‖), `"linear"` (κ = 100) or `"identity"`.
     - `noise`: ‖perturbation of b‖/‖b‖; above 0 the problem is inconsistent.
@@ -181,9 +182,10 @@ def spectrum_llq(
 
     **Arguments:**
 
-    - `key`: the randomness.
+    - `key`: a JAX random key; the same key gives the same result.
     - `spectrum`: the name of D, as for `singular_values`: `"flat"`, `"power:1"`, `"exp:0.1"`.
-    - `num_rows`, `num_params`: m and n ≤ m.
+    - `num_rows`: m, the number of rows of J.
+    - `num_params`: n ≤ m, the number of parameters.
     - `hessian`, `noise`: as for `gaussian_llq`.
 
     **Returns:** a `LeastQuadratics`.

@@ -31,7 +31,9 @@ class SwapChain(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`, `sample_size`, `damping`: m, k and λ.
+    - `num_rows`: m, the number of rows to draw from.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0 in P(S) ∝ det(J_S J_Sᵀ + λI).
     - `moves`: swaps offered per step; default k.
 
     ```python
@@ -94,7 +96,9 @@ class DownUpChain(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`, `sample_size`, `damping`: m, k and λ.
+    - `num_rows`: m, the number of rows to draw from.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0 in P(S) ∝ det(J_S J_Sᵀ + λI).
     - `moves`: rows exchanged per step; default k.
     - `candidates`: uniform rows that a move may choose from; default all.
 

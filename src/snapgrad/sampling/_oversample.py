@@ -32,7 +32,7 @@ class Pool(AbstractSampler):
     **Arguments:**
 
     - `base`: the sampler of the pool, of at least k rows.
-    - `sample_size`: k.
+    - `sample_size`: k, the number of rows in a sample.
     - `damping`: λ of the kernel JJᵀ + λI. At λ = 0, once the rank is used up, the other rows are uniform.
     - `subselect`: `"rpcholesky"` or `"dpp"`.
 

@@ -61,8 +61,8 @@ class SquaredVolume(AbstractSampler):
         **Arguments:**
 
         - `J`: the m×n matrix whose rows are sampled; singular values at rounding level count as zero.
-        - `sample_size`: k, at most m, and at most rank(J) if `damping` is 0.
-        - `damping`: λ ≥ 0.
+        - `sample_size`: k, the number of rows in a sample, at most m, and at most rank(J) if `damping` is 0.
+        - `damping`: the regularisation λ ≥ 0.
         """
         J = real_array("J", J, ndim=2)
         k = positive_int("sample_size", sample_size, most=J.shape[0], most_name="the number of rows of `J`")
@@ -164,10 +164,10 @@ class AdaptiveSquaredVolume(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`: m.
-    - `sample_size`: k, at most m.
-    - `damping`: λ ≥ 0. At λ = 0 with fewer than k independent rows it draws from the limit λ → 0⁺: as many
-      rows as the rank allows by volume, the others uniformly.
+    - `num_rows`: m, the number of rows to draw from.
+    - `sample_size`: k, the number of rows in a sample, at most m.
+    - `damping`: the regularisation λ ≥ 0. At λ = 0 with fewer than k independent rows it draws from the
+      limit λ → 0⁺: as many rows as the rank allows by volume, the others uniformly.
 
     A Jacobian that is not finite gives uniform rows.
 

@@ -19,8 +19,8 @@ class Uniform(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`: m.
-    - `sample_size`: k, at most m unless rows may come twice.
+    - `num_rows`: m, the number of rows to draw from.
+    - `sample_size`: k, the number of rows in a sample, at most m unless rows may come twice.
     - `replace`: whether a row may come twice in one batch.
 
     ```python
@@ -68,7 +68,7 @@ class AllRows(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`: m, how many there are.
+    - `num_rows`: m, the number of rows of the problem.
 
     ```python
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)

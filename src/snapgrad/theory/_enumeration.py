@@ -124,7 +124,9 @@ def enumerate_problem(
     sample_size: int,
     damping: float = 0.0,
 ) -> EnumeratedProblem:
-    """Enumerates every batch of SVS(J, k, λ) for the problem of minimising ½vᵀHv − vᵀb at v = Jθ.
+    """Enumerates every batch of squared volume sampling for the problem of minimising ½vᵀHv − vᵀb at v = Jθ.
+
+    Returns an `EnumeratedProblem`.
 
     It raises `ValueError` where J has not full column rank, because θ* is not unique then, and where there
     are more batches than `sg.theory.exact.constants` enumerates.
@@ -132,7 +134,8 @@ def enumerate_problem(
     **Arguments:**
 
     - `J`, `H`, `rhs`: the matrix, the Hessian (symmetric and positive definite) and b.
-    - `sample_size`, `damping`: k and λ.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0.
 
     ```python
     J = np.random.default_rng(0).normal(size=(6, 3))

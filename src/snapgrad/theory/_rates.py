@@ -64,7 +64,7 @@ def predicted_rate(
     curvature: tuple[float, float] = (1.0, 1.0),
     step_size: float | None = None,
 ) -> Rate:
-    """The rate a result of the paper guarantees (or conjectures) from the constants.
+    """Returns the rate that a result of the paper guarantees (or conjectures) from the constants.
 
     **Arguments:**
 
@@ -112,7 +112,8 @@ def step_size(
     gamma: float | Interval | None = None,
     curvature: tuple[float, float] = (1.0, 1.0),
 ) -> float:
-    """The largest step size η a result allows: 1/(γ‖H‖) for `"sng"`, half that for `"inconsistent"`.
+    """Returns the largest step size η a result allows: 1/(γ‖H‖) for `"sng"`, half that for
+    `"inconsistent"`.
 
     For SPRING on least squares it is (ρ + 1/β)/(1 + ρ) with ρ = √(α/β); for `"spring-conjecture"` that over
     γ‖H‖, which is a guess. The arguments are those of `sg.theory.predicted_rate`: the `statement`, those of
@@ -127,7 +128,7 @@ def step_size(
 
 
 def momentum(*, alpha: float | Interval, beta: float | Interval) -> float:
-    """SPRING's μ = (1 − ρ)/(1 + ρ) with ρ = √(α/β), the accelerated sketch-and-project rate.
+    """Returns SPRING's μ = (1 − ρ)/(1 + ρ) with ρ = √(α/β), the accelerated sketch-and-project rate.
 
     Of an `Interval` for `alpha` or `beta` the end is taken that makes the rate safe.
 

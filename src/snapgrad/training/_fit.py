@@ -435,7 +435,8 @@ def _fingerprint(setup: Setup, every: int) -> dict[str, str]:
 
 
 def with_options_of(loop: Callable) -> Callable[[Callable], Callable]:
-    """Shows the keyword arguments of `loop` in the signature of a function that hands its `options` on.
+    """Returns a decorator that shows the keyword arguments of `loop` in the signature of a function that
+    hands its `options` on.
 
     ```python
     @sg.training.with_options_of(sg.fit)

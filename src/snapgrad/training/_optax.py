@@ -37,7 +37,7 @@ class _Transformation(optax.GradientTransformationExtraArgs):
 
 
 def as_optax(method: AbstractMethod, optimizer: Any = 1.0) -> _Transformation:
-    """The method as an `optax.GradientTransformationExtraArgs`, for a training loop of your own.
+    """Returns the method as an `optax.GradientTransformationExtraArgs`, for a training loop of your own.
 
     `update` needs the keyword `linearisation`, from which the whole update is made; the gradients passed to
     it are ignored. A step that is not finite becomes a zero update that leaves method and optimizer as they

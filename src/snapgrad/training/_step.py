@@ -63,7 +63,9 @@ def move(
     method_state: State,
     optimizer_state: State,
 ) -> tuple[Move, Bool[Array, ""]]:
-    """One step of method and optimizer, and whether it was finite; if not, everything is as it was.
+    """Takes one step of method and optimizer; returns it, and whether it was finite.
+
+    If not, everything is as it was.
 
     **Arguments:**
 
@@ -154,7 +156,7 @@ class Setup(NamedTuple):
 
 
 def as_transformation(optimizer: Any) -> optax.GradientTransformation:
-    """An optax transformation as it is; a number or a schedule as gradient descent with that rate.
+    """Returns an optax transformation as it is; a number or a schedule as gradient descent with that rate.
 
     `optimizer` is one of these; anything else is a `TypeError`.
 

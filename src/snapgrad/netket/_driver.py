@@ -76,7 +76,7 @@ class VMC(AbstractOptimizationDriver):
       `gram_dtype`: see `snapgrad.netket.linearise`.
     - `subselect`: k, to keep only k of the state's samples at each step, chosen by `select` for the volume
       that their rows span under the method's damping. Local energies are then computed for these alone.
-    - `seed`: of that choice.
+    - `seed`: a number that fixes the randomness of that choice.
 
     ```python
     import netket as nk, optax

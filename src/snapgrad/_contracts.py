@@ -15,7 +15,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
+
+from ._checks import Given
 
 Params: TypeAlias = Any
 """Any pytree of floating-point arrays; tangents and directions have the same structure."""
@@ -111,7 +114,7 @@ class Linearisation(eqx.Module):
 
     def __init__(
         self,
-        residual: Any,
+        residual: Given[ArrayLike, " k"],
         jacobian: AbstractJacobian,
         residual_at: Callable[[Params], Array] | None = None,
         loss_at: Callable[[Params], Scalar] | None = None,

@@ -29,7 +29,7 @@ class SampleSize(NamedTuple):
     """What was found at one sample size.
 
     - `sample_size`: k, in points; `rehearsed`: how many points of the pool stood for them.
-    - `seconds_per_step`: of a real step, compiled and timed.
+    - `seconds_per_step`: how long a real step takes, compiled and timed.
     - `sng`, `spring`: what to expect of each method with its best settings.
     - `alpha`, `beta`, `gamma`: constants of the theory at the recommended λ under uniform sampling, None
       where there was no time for them; `proved`: the rates that theorems guarantee, by method.

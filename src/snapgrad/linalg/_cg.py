@@ -78,8 +78,8 @@ class CG:
     - `tolerance`: a solve stops once its residual is at most this times its right-hand side; by default 1e-6
       in float64 and the square root of the rounding error, 3.5e-4, in float32.
     - `max_steps`: a solve stops after this many iterations in any case, with the least residual that it met.
-    - `rank`: of the Nyström preconditioner, which takes this many more products for each batch; 0 for none.
-      Kernels of networks have few large eigenvalues, and the smaller λ, the more it saves.
+    - `rank`: the rank of the Nyström preconditioner, which takes this many more products for each batch; 0
+      for none. Kernels of networks have few large eigenvalues, and the smaller λ, the more it saves.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 8))

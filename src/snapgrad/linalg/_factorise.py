@@ -141,7 +141,7 @@ def factorise(
         - `"eigh"`: eigenvalues of K, right for every λ. At λ = 0 those below `rank_cutoff` count as zero,
           which gives the pseudoinverse; at λ > 0 those for which w + λ is lost in the rounding of K.
         - `"cholesky"`: several times cheaper, but not finite where K + λI is singular to rounding.
-        - `"qr"`: of A stacked on √λI; it keeps what is lost by squaring A. It needs `rows`.
+        - `"qr"`: the QR factors of A stacked on √λI; it keeps what is lost by squaring A. It needs `rows`.
         - `"cholesky_qr"`: Cholesky where λ is above the rounding of K; below, Cholesky factors of A times the
           inverse of the last ones until these are as good as QR. It is several matrix products, which a GPU
           does far faster than QR. It needs `rows`.

@@ -92,7 +92,7 @@ class SymmetricSum(eqx.Module):
     """Σ R Rᵀ, to which rows R are added a few columns at a time; `sg.linalg.symmetric_sum` begins one.
 
     - `strips`: what was added up so far, on and below the diagonal: the rows of each block.
-    - `edges`: where blocks begin and end.
+    - `edges`: the rows at which blocks begin and end.
     - `split`: whether float16 parts are multiplied.
 
     ```python

@@ -1,13 +1,15 @@
 """FermiNet: streams of electrons and of pairs of them, each layer fed with means over the spins."""
 
+import os
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from .._contracts import Params
 from ._molecule import Molecule
 from ._molecule import molecule as as_molecule
@@ -60,12 +62,12 @@ class FermiNet(eqx.Module):
 
     def __init__(
         self,
-        molecule: Any,
+        molecule: Given[str | os.PathLike[str] | Molecule, ""],
         width: int = 256,
         pair_width: int | None = None,
         layers: int = 4,
         determinants: int = 16,
-        dtype: Any = jnp.float32,
+        dtype: Given[DTypeLike, ""] = jnp.float32,
     ):
         self.molecule = as_molecule(molecule)
         self.width = positive_int("width", width)

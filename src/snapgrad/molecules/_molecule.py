@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import one_of
+from .._checks import Given, one_of
 
 SYMBOLS = ("H", "He", "Li", "Be", "B", "C", "N", "O", "F", "Ne", "Na", "Mg", "Al", "Si", "P", "S", "Cl", "Ar")
 """The elements that are known, in the order of their charges."""
@@ -60,10 +60,10 @@ class Molecule:
 
     - `atoms`: pairs of an element's symbol and three coordinates.
     - `unit`: `"bohr"` or `"angstrom"`.
-    - `charge`: of the whole; a positive ion lacks electrons.
+    - `charge`: the charge of the whole molecule; a positive ion lacks electrons.
     - `spin`: how many electrons are unpaired, n_up − n_down. By default that of the ground state for a
       neutral atom, otherwise as few as possible.
-    - `name`: for titles, and to find known energies by.
+    - `name`: a name for titles, and to find known energies by.
 
     Its `nuclei` [m, 3] are in bohr, `charges` [m] are whole numbers, `up` and `down` count the electrons of
     each spin, of which `electrons` there are in all. `exact` and `hartree_fock` are known energies in
@@ -78,10 +78,10 @@ class Molecule:
 
     def __init__(
         self,
-        atoms: Sequence[tuple[str, Any]],
+        atoms: Given[Sequence[tuple[str, Sequence[float]]], ""],
         unit: str = "bohr",
-        charge: Any = 0,
-        spin: Any = None,
+        charge: Given[int, ""] = 0,
+        spin: Given[int | None, ""] = None,
         name: str = "",
     ):
         one_of("unit", unit, ("bohr", "angstrom"))
@@ -157,7 +157,12 @@ class Molecule:
         return f"Molecule({self.name}: {atoms} bohr; charge {self.charge}, spin {self.spin})"
 
 
-def molecule(what: Any, *, charge: Any = 0, spin: Any = None) -> Molecule:
+def molecule(
+    what: Given[str | os.PathLike[str] | Molecule, ""],
+    *,
+    charge: Given[int, ""] = 0,
+    spin: Given[int | None, ""] = None,
+) -> Molecule:
     """A molecule by name, or from an .xyz file, whose coordinates are in ångström.
 
     **Arguments:**

@@ -1,7 +1,7 @@
 """The energy of a wavefunction as a problem that every loop and every method takes."""
 
+import os
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Scalar
 
-from .._checks import positive_int, trainable
+from .._checks import Given, positive_int, trainable
 from .._contracts import AbstractProblem, Linearisation, Params
 from ..operators import jacobian
 from ._hamiltonian import coulomb, local_energies
@@ -63,7 +63,7 @@ class VMC(AbstractProblem):
     def __init__(
         self,
         log_psi: Callable,
-        molecule: Any = None,
+        molecule: Given[str | os.PathLike[str] | Molecule | None, ""] = None,
         *,
         params: Params = None,
         walkers: int = 512,

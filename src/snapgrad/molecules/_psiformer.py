@@ -1,13 +1,15 @@
 """Psiformer: self-attention over electrons."""
 
+import os
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from .._contracts import Params
 from ._molecule import Molecule
 from ._molecule import molecule as as_molecule
@@ -52,12 +54,12 @@ class Psiformer(eqx.Module):
 
     def __init__(
         self,
-        molecule: Any,
+        molecule: Given[str | os.PathLike[str] | Molecule, ""],
         width: int = 256,
         layers: int = 4,
         heads: int = 4,
         determinants: int = 16,
-        dtype: Any = jnp.float32,
+        dtype: Given[DTypeLike, ""] = jnp.float32,
     ):
         self.molecule = as_molecule(molecule)
         self.width = positive_int("width", width)

@@ -7,9 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Scalar
 
-from .._checks import positive_int, real_scalar
+from .._checks import Given, positive_int, real_scalar
 from .._contracts import AbstractSampler, Batch, Linearisation, Params
 from ._hamiltonian import local_energies
 from ._molecule import Molecule
@@ -103,10 +104,10 @@ class Metropolis(AbstractSampler):
         walkers: int,
         moves: int = 10,
         warm_up: int = 300,
-        width: Any = 0.3,
+        width: Given[ArrayLike, ""] = 0.3,
         adapt: bool = True,
         block_size: int | None = None,
-        dtype: Any = jnp.float32,
+        dtype: Given[DTypeLike, ""] = jnp.float32,
     ):
         self.log_psi, self.potential, self.molecule = log_psi, potential, molecule
         self.params, self.num_rows = None, None
@@ -211,7 +212,7 @@ def _averaged(state: WalkerState, energies: Float[Array, " k"]) -> tuple[Any, An
 
 
 def starting_positions(
-    key: PRNGKeyArray, molecule: Molecule, walkers: int, dtype: Any
+    key: PRNGKeyArray, molecule: Molecule, walkers: int, dtype: Given[DTypeLike, ""]
 ) -> Float[Array, "k n 3"]:
     """Random places for electrons to start from, each near the nucleus of the orbital that it belongs to.
 

@@ -1,17 +1,20 @@
 """`sg.molecules.solve`: the ground state of a molecule in one call."""
 
+import os
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import PRNGKeyArray
 
-from .._checks import one_of
+from .._checks import Given, one_of
 from .._contracts import Result
 from ..methods import FisherSpring
 from ..training import fit, with_options_of
 from ._evaluate import Evaluation, evaluate, verdict
 from ._ferminet import FermiNet
+from ._molecule import Molecule
 from ._molecule import molecule as as_molecule
 from ._problem import VMC
 from ._psiformer import Psiformer
@@ -86,7 +89,11 @@ class GroundState(Result):
         return verdict(self.problem.molecule, self.history, self.evaluation)
 
 
-def problem_for(what: Any, ansatz: str = "ferminet", dtype: Any = jnp.float32) -> VMC:
+def problem_for(
+    what: Given[str | os.PathLike[str] | Molecule | VMC, ""],
+    ansatz: str = "ferminet",
+    dtype: Given[DTypeLike, ""] = jnp.float32,
+) -> VMC:
     """A `VMC` problem for a molecule, with a wavefunction and walkers that suit the machine.
 
     **Arguments:**
@@ -111,7 +118,7 @@ def problem_for(what: Any, ansatz: str = "ferminet", dtype: Any = jnp.float32) -
 
 @with_options_of(fit)
 def solve(
-    what: Any,
+    what: Given[str | os.PathLike[str] | Molecule | VMC, ""],
     key: PRNGKeyArray,
     *,
     ansatz: str = "ferminet",

@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import netket as nk
 import optax
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Int
 from netket.driver import AbstractOptimizationDriver
+from netket.operator import AbstractOperator
 from netket.utils import struct
-from netket.vqs import FullSumState
+from netket.vqs import FullSumState, VariationalState
 
-from .._checks import positive_int, real_scalar
+from .._checks import Given, positive_int, real_scalar
 from .._contracts import AbstractMethod, Params, State
 from ..methods import FisherSpring, Spring
 from ..training import as_transformation
@@ -111,20 +113,22 @@ class VMC(AbstractOptimizationDriver):
 
     def __init__(
         self,
-        hamiltonian: Any,
-        optimizer: Any = None,
-        variational_state: Any = None,
+        hamiltonian: Given[AbstractOperator, ""],
+        optimizer: Given[
+            float | Array | optax.Schedule | optax.GradientTransformation | VariationalState | None, ""
+        ] = None,
+        variational_state: Given[VariationalState | None, ""] = None,
         *,
-        method: Any = None,
-        max_norm: Any = None,
+        method: Given[MethodOrSchedule | None, ""] = None,
+        max_norm: Given[ArrayLike, ""] | None = None,
         mode: Mode | None = None,
         holomorphic: bool = False,
-        lift: Any = 1.0,
+        lift: Given[ArrayLike, ""] = 1.0,
         block_size: int | None = None,
         memory_limit: int | str | None = None,
         precision: str = "highest",
-        factor_dtype: Any = None,
-        gram_dtype: Any = None,
+        factor_dtype: Given[DTypeLike | None, ""] = None,
+        gram_dtype: Given[DTypeLike | None, ""] = None,
         subselect: int | None = None,
         seed: int = 0,
         **unknown: Any,
@@ -133,35 +137,37 @@ class VMC(AbstractOptimizationDriver):
             raise TypeError(
                 f"VMC has no argument `{name}`: {_ELSEWHERE.get(name, 'see help(VMC) for those it has')}."
             )
-        if isinstance(optimizer, nk.vqs.VariationalState):  # VMC(hamiltonian, variational_state)
-            optimizer, variational_state = variational_state, optimizer
-        check_state(variational_state, hamiltonian)
+        state: Any = variational_state
+        rate: Any = optimizer
+        if isinstance(optimizer, VariationalState):  # VMC(hamiltonian, variational_state)
+            rate, state = variational_state, optimizer
+        check_state(state, hamiltonian)
         if method is None:
-            method = FisherSpring() if optimizer is None else Spring(1e-3, 0.9)
+            method = FisherSpring() if rate is None else Spring(1e-3, 0.9)
         first = method_at(method, 0)
-        memory, looks_back = first_state(first, variational_state.parameters)
-        if optimizer is None and not looks_back:
+        memory, looks_back = first_state(first, state.parameters)
+        if rate is None and not looks_back:
             raise TypeError(
                 f"`optimizer` must be a learning rate, a schedule or an optax transformation for "
                 f"{type(first).__name__}, which chooses no step size; leave out both it and `method` for "
                 f"steps that choose themselves."
             )
-        optimizer = as_transformation(1.0 if optimizer is None else optimizer)
+        transform = as_transformation(1.0 if rate is None else rate)
         if max_norm is not None:
             bound = real_scalar("max_norm", max_norm, low=0)
-            optimizer = optax.chain(optimizer, optax.clip_by_global_norm(float(bound)))
-        super().__init__(variational_state, optimizer, minimized_quantity_name="Energy")
+            transform = optax.chain(transform, optax.clip_by_global_norm(float(bound)))
+        super().__init__(state, transform, minimized_quantity_name="Energy")
         if subselect is not None:
-            if isinstance(variational_state, FullSumState):
+            if isinstance(state, FullSumState):
                 raise ValueError(
                     "`subselect` must be None for a FullSumState, which keeps all configurations."
                 )
-            positive_int("subselect", subselect, most=variational_state.n_samples, most_name="n_samples")
+            positive_int("subselect", subselect, most=state.n_samples, most_name="n_samples")
         self._ham = hamiltonian
         self.subselect, self.seed = subselect, seed
         self._lift = real_scalar("lift", lift, low=0)
         self._settings = make_settings(
-            variational_state,
+            state,
             mode,
             holomorphic,
             block_size,
@@ -317,7 +323,8 @@ class VMC(AbstractOptimizationDriver):
         """The chunk size that the memory limit stands for, measured once."""
         limit = self._settings.memory_limit
         if limit is not None and self._chunk_size is None and not isinstance(self.state, FullSumState):
-            self._chunk_size = chunk_size_for(self.state, self._ham, limit)
+            state: Any = self.state
+            self._chunk_size = chunk_size_for(state, self._ham, limit)
         return self._chunk_size
 
     def _log_additional_data(self, log_dict: dict) -> None:

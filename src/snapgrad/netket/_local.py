@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import netket as nk
 from jaxtyping import Array, Float, Inexact, Num
-from netket.operator import DiscreteJaxOperator, DiscreteOperator, to_sparse_cached
+from netket.operator import AbstractOperator, DiscreteJaxOperator, DiscreteOperator, to_sparse_cached
 from netket.utils import HashablePartial
 from netket.vqs import (
     FullSumState,
@@ -20,7 +20,7 @@ from netket.vqs import (
     get_local_kernel_arguments,
 )
 
-from .._checks import real_array
+from .._checks import Given, real_array
 from .._contracts import Params
 
 
@@ -204,7 +204,9 @@ def with_samples(vstate: Any, samples: Num[Array, "k sites"]) -> Any:
     return other
 
 
-def chunk_size_for(vstate: Any, hamiltonian: Any, memory_limit: int) -> int:
+def chunk_size_for(
+    vstate: Given[MCState, ""], hamiltonian: Given[AbstractOperator, ""], memory_limit: int
+) -> int:
     """Returns the `chunk_size` with which NetKet's local energies need at most so many bytes.
 
     It is a power of two. What one sample needs is read off the compiled program for eight of them. A smaller

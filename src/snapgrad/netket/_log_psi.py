@@ -6,9 +6,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Inexact, Num
+from netket.operator import AbstractOperator
+from netket.vqs import VariationalState
 
-from .._checks import one_of, real_scalar
+from .._checks import Given, one_of, real_scalar
 from .._contracts import AbstractJacobian, Linearisation, Params
 from ..operators import jacobian, realify
 from ._local import (
@@ -127,18 +130,18 @@ class ResidualAt(eqx.Module):
 
 
 def linearise(
-    variational_state: Any,
-    hamiltonian: Any,
+    variational_state: Given[VariationalState, ""],
+    hamiltonian: Given[AbstractOperator, ""],
     *,
-    weights: Any = None,
+    weights: Given[ArrayLike, " k"] | None = None,
     mode: Mode | None = None,
     holomorphic: bool = False,
-    lift: Any = 0.0,
+    lift: Given[ArrayLike, ""] = 0.0,
     block_size: int | None = None,
     memory_limit: int | str | None = None,
     precision: str = "highest",
-    factor_dtype: Any = None,
-    gram_dtype: Any = None,
+    factor_dtype: Given[DTypeLike | None, ""] = None,
+    gram_dtype: Given[DTypeLike | None, ""] = None,
 ) -> Linearisation:
     """Residual 2(E_loc − ⟨E⟩)√w and centred rows √w ∂log ψ, on the state's current configurations.
 
@@ -150,7 +153,7 @@ def linearise(
 
     - `variational_state`: a `netket.vqs.MCState` or `FullSumState`.
     - `hamiltonian`: a Hermitian NetKet operator.
-    - `weights`: of the samples, where they were not drawn from |ψ|²; any positive scale.
+    - `weights`: the weights of the samples, where they were not drawn from |ψ|²; any positive scale.
     - `mode`: `"complex"` gives two rows a configuration, for the real and imaginary part; `"real"` leaves
       the phase out. By default as the output of the model is.
     - `holomorphic`: states that log ψ is holomorphic in parameters that are all complex: one backward

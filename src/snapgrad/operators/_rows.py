@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import Precision
 from jax.sharding import AxisType, Mesh
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .._checks import Given, real_array
@@ -45,7 +46,7 @@ class AbstractRows(AbstractJacobian):
         """The number of rows that belong to one point."""
 
     @final
-    def scale(self, weights: Any) -> "AbstractRows":
+    def scale(self, weights: Given[ArrayLike, "..."]) -> "AbstractRows":
         """Returns weighted rows, diag(w) J: with one weight per row, one per point, or one for all.
 
         ```python
@@ -61,7 +62,7 @@ class AbstractRows(AbstractJacobian):
         return self._scale(real_array("weights", array, ndim=1, rows=rows))
 
     @final
-    def centre(self, weights: Any = None) -> "AbstractRows":
+    def centre(self, weights: Given[ArrayLike, " p"] | None = None) -> "AbstractRows":
         """Returns every row less the mean of the rows, J − 1 (wᵀ J), weighted by `weights` if given.
 
         The weights, one per point, are divided by their sum. Where a point has several rows (outputs), each

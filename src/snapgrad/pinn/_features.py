@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import Given, positive_int, real_array
 from .._contracts import Params
 from ._domains import AbstractDomain
-from ._network import MLP, check_network, evaluate
+from ._network import MLP, Network, check_network, evaluate
 
 
 class Scaled(eqx.Module):
@@ -40,7 +40,7 @@ class Scaled(eqx.Module):
 
     def __init__(
         self,
-        network: Any,
+        network: Given[Network, ""],
         low: Given[ArrayLike | Sequence[float], " d"],
         high: Given[ArrayLike | Sequence[float], " d"],
     ):
@@ -85,7 +85,7 @@ class Periodic(eqx.Module):
     periods: tuple[tuple[int, float], ...] = eqx.field(static=True)
     harmonics: int = eqx.field(static=True)
 
-    def __init__(self, network: Any, periods: Mapping[int, float], harmonics: int = 1):
+    def __init__(self, network: Given[Network, ""], periods: Mapping[int, float], harmonics: int = 1):
         self.network = check_network(network)
         if not isinstance(periods, Mapping) or not periods:
             raise TypeError(f"`periods` must be a dictionary {{axis: length}}, got {periods!r}.")
@@ -148,7 +148,7 @@ class Fourier(eqx.Module):
 
     def __init__(
         self,
-        network: Any,
+        network: Given[Network, ""],
         frequencies: Given[ArrayLike | Sequence[Sequence[float]], "F d"],
         trained: bool = False,
     ):
@@ -159,7 +159,7 @@ class Fourier(eqx.Module):
     @classmethod
     def random(
         cls,
-        network: Any,
+        network: Given[Network, ""],
         inputs: int,
         count: int,
         scale: Given[ArrayLike | Sequence[float], "..."] = np.pi,

@@ -65,7 +65,9 @@ class AbstractShape(AbstractDomain):
     def whole_boundary(self) -> AbstractBoundary:
         """Returns all of the boundary."""
 
-    def contains(self, x: Given[ArrayLike | Sequence[float], "*N d"]) -> Bool[Array, "*N"]:
+    def contains(
+        self, x: Given[ArrayLike | Sequence[float] | Sequence[Sequence[float]], "*N d"]
+    ) -> Bool[Array, "*N"]:
         """Returns whether points are in the shape: for one point `[d]`, or for each of an array `[..., d]`.
 
         `ValueError` if they have another number of coordinates.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -24,6 +24,36 @@ ACTIVATIONS: dict[str, Callable] = {
     "sigmoid": jax.nn.sigmoid,
 }
 """The activations that `sg.pinn.MLP` knows by name; all of them are smooth."""
+
+
+class Network(Protocol):
+    """What the library takes for a network: anything with `init(key)` that is called as `network(params, x)`.
+
+    `init` returns random parameters, any pytree of floating-point arrays. A call returns what the network
+    says at one point x, an array of its coordinates: one number, or an array of outputs. It must be smooth in
+    x as far as the equation takes derivatives.
+
+    ```python
+    class Gaussians(eqx.Module):                # a sum of bumps
+        count: int
+
+        def init(self, key):
+            return {"at": jax.random.uniform(key, (self.count, 2)), "height": jnp.zeros(self.count)}
+
+        def __call__(self, params, x):
+            return jnp.exp(-4 * jnp.sum((x[None] - params["at"]) ** 2, axis=1)) @ params["height"]
+
+    problem = sg.pinn.PINN(Gaussians(20), sg.pinn.zoo("poisson-2d").blocks)
+    ```
+    """
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """Returns random initial parameters."""
+        ...
+
+    def __call__(self, params: Params, x: Any, /) -> Any:
+        """Returns the output at one point."""
+        ...
 
 
 class MLP(eqx.Module):

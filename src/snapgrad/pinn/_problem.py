@@ -18,7 +18,7 @@ from ..structure.compat import ClosedJaxpr, Literal
 from ._blocks import Block, Row, Weighted, draw_points, points_of, taken
 from ._domains import Points
 from ._drawing import AbstractDomain, Sites
-from ._network import check_network, evaluate
+from ._network import Network, check_network, evaluate
 from ._sampling import Collocation
 
 REFRESH_EVERY = 100
@@ -75,12 +75,12 @@ class PINN(AbstractProblem):
 
     def __init__(
         self,
-        network: Any,
+        network: Given[Network, ""],
         blocks: Sequence[Block],
         exact: Callable | tuple[ArrayLike, ArrayLike] | None = None,
         unknowns: Mapping[str, Any] | None = None,
         measured: Callable | None = None,
-        fields: Mapping[str, Any] | None = None,
+        fields: Given[Mapping[str, Network] | None, ""] = None,
     ):
         self.fields = dict(fields or {})
         for name, value in {"network": network, **self.fields}.items():

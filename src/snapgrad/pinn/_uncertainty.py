@@ -36,7 +36,7 @@ class ErrorBars(eqx.Module):
 
     - `problem`, `params`: the `sg.pinn.PINN` that was solved, and the parameters that were found.
     - `errors`: the standard error of each unknown coefficient, `{name: error}`.
-    - `intervals`: where it lies with probability `level`, `{name: (low, high)}`.
+    - `intervals`: where each coefficient lies with probability `level`, `{name: (low, high)}`.
     - `bars(x)`: the standard error of u at a point `[d]`, or at each point of an array `[..., d]`.
     - `bars.field(name, x)`: the same for an unknown field.
     - `noise`: the standard deviation of the data, given or estimated, for each block of data.

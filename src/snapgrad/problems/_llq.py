@@ -24,10 +24,10 @@ class LeastQuadratics(AbstractProblem):
 
     **Arguments:**
 
-    - `jacobian`: J, `[m, n]`.
-    - `hessian`: H, `[m, m]`, symmetric positive definite; None for the identity.
-    - `rhs`: b, `[m]`. Or else
-    - `solution`: θ*, from which b = HJθ* is made, so that the problem is consistent.
+    - `jacobian`: the matrix J, `[m, n]`.
+    - `hessian`: the matrix H, `[m, m]`, symmetric positive definite; None for the identity.
+    - `rhs`: the right-hand side b, `[m]`. Or else
+    - `solution`: the solution θ*, from which b = HJθ* is made, so that the problem is consistent.
 
     Either way `problem.solution` is the minimiser in range(Jᵀ). `ValueError` if both or neither of `rhs` and
     `solution` are given, if shapes do not fit, or if H is not symmetric positive definite.
@@ -45,7 +45,14 @@ class LeastQuadratics(AbstractProblem):
     rhs: Float[Array, " m"]
     solution: Float[Array, " n"]
 
-    def __init__(self, jacobian: Any, hessian: Any = None, *, rhs: Any = None, solution: Any = None):
+    def __init__(
+        self,
+        jacobian: Given[ArrayLike, "m n"],
+        hessian: Given[ArrayLike, "m m"] | None = None,
+        *,
+        rhs: Given[ArrayLike, " m"] | None = None,
+        solution: Given[ArrayLike, " n"] | None = None,
+    ):
         J = real_array("jacobian", jacobian, ndim=2)
         m, n = J.shape
         H = None if hessian is None else _positive_definite("hessian", hessian, m).astype(J.dtype)

@@ -74,7 +74,7 @@ def alpha(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["svs"] = "svs",
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int | None = None,
     rtol: float = 0.05,
     progress: bool = False,
@@ -86,7 +86,7 @@ def alpha(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["uniform"],
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int | None = None,
     rtol: float = 0.05,
     progress: bool = False,
@@ -146,7 +146,8 @@ def gamma(
     - `J`: the matrix, `[m, n]`.
     - `sample_size`: k, the number of rows in a batch.
     - `damping`: the regularisation λ ≥ 0.
-    - `key`: for the draws; not needed where all sets can be enumerated, as for k ≤ 2 under SVS.
+    - `key`: a JAX random key for the draws; not needed where all sets can be enumerated, as for k ≤ 2 under
+      SVS.
     - `sampling`: `"svs"` for squared volume sampling, or `"uniform"`.
     - `num_samples`: draw so many batches; each then stands for the m − k + 1 that differ in one row.
     - `rtol`: without `num_samples`, draw until the interval is narrower than `rtol` times the estimate,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, overload
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -44,7 +44,7 @@ def expected_projector(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["uniform"],
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int = 10_000,
 ) -> MatrixEstimate: ...
 def expected_projector(
@@ -65,7 +65,7 @@ def expected_projector(
     - `damping`: the regularisation λ ≥ 0.
     - `sampling`: `"svs"` for squared volume sampling, for which the result is an exact matrix, or
       `"uniform"`, for which it is a `MatrixEstimate`, exact where there are few enough sets to enumerate.
-    - `key`, `num_samples`: of the draws under uniform sampling.
+    - `key`, `num_samples`: the randomness and the number of the draws under uniform sampling.
 
     It is built from D, which is right at λ = 0 too, when some sets of k rows are dependent and W̄ is not
     U D Uᵀ (see `sg.theory.expected_weight`).
@@ -93,7 +93,7 @@ def preconditioner(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["uniform"],
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int = 10_000,
 ) -> MatrixEstimate: ...
 def preconditioner(
@@ -134,7 +134,7 @@ def expected_weight(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["uniform"],
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int = 10_000,
 ) -> MatrixEstimate: ...
 def expected_weight(

@@ -69,7 +69,8 @@ def predicted_rate(
     **Arguments:**
 
     - `statement`: which result, see `Statement`.
-    - `alpha`, `beta`, `gamma`: those it needs. Of an `Interval` the end that makes the rate safe is taken.
+    - `alpha`, `beta`, `gamma`: the constants that it needs. Of an `Interval` the end that makes the rate safe
+      is taken.
     - `curvature`: (λ_min(H), ‖H‖), or strong convexity and smoothness of the loss; (1, 1) is least squares.
     - `step_size`: η, at most the one of `sg.theory.step_size`, which is the default.
 

@@ -16,8 +16,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import Mesh
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from .. import _files
 from .._checks import Given, positive_int, real_scalar, trainable
@@ -69,7 +70,7 @@ def fit(
     method: AbstractMethod | None = None,
     sampler: AbstractSampler | None = None,
     batch_size: int | None = None,
-    optimizer: Any = 1.0,
+    optimizer: Given[float | Array | optax.Schedule | optax.GradientTransformation, ""] = 1.0,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = True,
     progress: bool = False,

@@ -23,7 +23,7 @@ def run(
     *,
     method: AbstractMethod,
     sampler: AbstractSampler,
-    optimizer: Any = 1.0,
+    optimizer: Given[float | Array | optax.Schedule | optax.GradientTransformation, ""] = 1.0,
     steps: int,
     params: Params = None,
     state: TrainState | None = None,

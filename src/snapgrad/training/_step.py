@@ -11,7 +11,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from .._checks import same_tree
+from .._checks import Given, same_tree
 from .._contracts import (
     AbstractMethod,
     AbstractProblem,
@@ -155,7 +155,9 @@ class Setup(NamedTuple):
         )
 
 
-def as_transformation(optimizer: Any) -> optax.GradientTransformation:
+def as_transformation(
+    optimizer: Given[float | Array | optax.Schedule | optax.GradientTransformation, ""],
+) -> optax.GradientTransformation:
     """Returns an optax transformation as it is; a number or a schedule as gradient descent with that rate.
 
     `optimizer` is one of these; anything else is a `TypeError`.

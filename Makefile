@@ -28,7 +28,7 @@ help:
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make bench       the benchmarks, each beside its baseline in one run"
 	@echo "make docs        the documentation as a site, into site/; a warning is an error"
-	@echo "make tutorials   run the tutorials and store what they print and draw, for the site"
+	@echo "make tutorials   run the tutorials whose code has changed (TUTORIALS=all: all) and store what they print and draw"
 	@echo "make dist        sdist and wheel, into dist/, tried in a fresh environment"
 	@echo "make clean       remove .venv and build outputs"
 
@@ -91,7 +91,7 @@ docs: $(STAMP)
 	@echo "site/index.html"
 
 tutorials: $(STAMP)
-	$(BIN)/python docs/_site/tutorials.py
+	$(BIN)/python docs/_site/tutorials.py $(TUTORIALS)
 
 dist: $(STAMP)
 	rm -rf dist $(VENV)-dist

@@ -1,19 +1,18 @@
-"""The documentation holds: examples run, links lead somewhere, figures were measured, the site builds."""
+"""The documentation holds: examples run, links lead somewhere, figures were measured."""
 
 import ast
 import importlib.util
-import os
 import re
-import subprocess
-import sys
+import shlex
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
+import typer
 
-from test_examples import PUBLIC
+from snapgrad.cli import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -56,6 +55,7 @@ SMALLER = {
         "x, axis=-1)), 'H', params=jnp.array(0.8), walkers=16), jax.random.key(0), steps=2",
         "steps=200": "steps=5",
         "walkers=256": "walkers=16",
+        "configurations=256, steps=20": "configurations=32, steps=2",
     },
     "netket.md": {"run(300": "run(3"},
     "pinn.md": {"tol=1e-7": "steps=5"},
@@ -68,7 +68,12 @@ SMALLER = {
     "theory.md": {"100), 1000)": "20), 60)", "sample_size=10": "sample_size=2"},
 }
 """Sizes at which a test need not run."""
-NEEDS = {"jacobians.md": "flax", "netket.md": "netket", "start/hamiltonian.md": "netket"}
+NEEDS = {
+    "jacobians.md": "flax",
+    "molecules.md": "pyscf",
+    "netket.md": "netket",
+    "start/hamiltonian.md": "netket",
+}
 """Packages that are not always there."""
 
 
@@ -100,6 +105,60 @@ def test_the_first_page_leads_each_user_to_twenty_lines(user):
     first = blocks((DOCS / "start" / f"{user}.md").read_text())[0]
     assert len(first.splitlines()) <= 20
     assert re.search(r"sg\.fit\(|\.solve\(|driver\.run\(|sg\.kaczmarz\(", first) and "print(" in first
+
+
+COMMAND = re.compile(r"(?:^|[ \t])snapgrad .*$", re.MULTILINE)
+
+
+def commands(text: str) -> list[list[str]]:
+    """What follows `snapgrad` on the lines of shell blocks and in the text."""
+    shell = re.findall(r"^ *```(?:sh|bash)\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE)
+    lines = [line for block in shell for line in COMMAND.findall(block.replace("\\\n", " "))]
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+    lines += [line for line in re.findall(r"`(snapgrad [^`]+)`", prose) if not re.search(r"[…|]", line)]
+    found = []
+    for line in lines:
+        line = re.sub(r"\$\([^)]* echo (--[\w-]+)\)", r"\1", line)  # $([ -e file ] && echo --resume)
+        words = shlex.split(line, comments=True)[1:]
+        ends = [i for i, word in enumerate(words) if word in {"&", "&&", "|", ">", ";"}]
+        found.append(words[: ends[0]] if ends else words)
+    return found
+
+
+def options(command: Any) -> set[str]:
+    return {"--help"} | {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+
+
+def unknown(words: list[str], root: Any) -> list[str]:
+    """The words of a command line that name no command or option; nothing of it is run."""
+    command, bad = root, []
+    for word in words:
+        if word.startswith("-"):
+            bad += [] if word.partition("=")[0] in options(command) else [word]
+        elif command is root:  # the first word that is no option of `snapgrad` itself
+            if word not in root.commands:
+                return [*bad, word]
+            command = root.commands[word]
+    return bad
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_and_their_options_exist(path):
+    root = typer.main.get_command(app)
+    placeholders = (["..."], ["COMMAND", "--help"])
+    bad = {" ".join(words): unknown(words, root) for words in commands(path.read_text())}
+    assert not {line: found for line, found in bad.items() if found and line.split() not in placeholders}
+
+
+def test_commands_are_found_and_read():
+    block = "```sh\nA=1 snapgrad list & # now\nsrun snapgrad pinn a \\\n $([ -e b ] && echo --resume)\n```\n"
+    found = commands(block + "and `snapgrad report FOLDER`")
+    assert found == [["list"], ["pinn", "a", "--resume"], ["report", "FOLDER"]]
+    root = typer.main.get_command(app)
+    assert not [words for words in found if unknown(words, root)]
+    assert unknown(["pin", "--seconds", "3"], root) == ["pin"]
+    assert unknown(["pinn", "poisson-2d", "--second=3", "--resume"], root) == ["--second=3"]
+    assert unknown(["--versions"], root) == ["--versions"]
 
 
 def messages() -> str:
@@ -167,7 +226,7 @@ def test_figures_in_the_table_of_results_were_measured():
             )
 
 
-# ----------------------------------------------------------------------------------------- the site
+# ----------------------------------------------------------------------------------------- tutorials
 
 
 def site_module(name: str) -> Any:
@@ -193,45 +252,24 @@ def test_every_tutorial_is_on_the_page_of_tutorials():
     assert not [name for name in site_module("tutorials").names() if f"tutorials/{name}.py)" not in page]
 
 
-def test_every_tutorial_has_stored_output():
-    names = site_module("tutorials").names()
-    missing = [name for name in names if not (ROOT / "tutorials" / "output" / f"{name}.txt").exists()]
-    assert not missing, f"`make tutorials` was not run for {', '.join(missing)}"
+def test_stored_output_belongs_to_the_code_of_each_tutorial_and_took_less_than_two_minutes():
+    tutorials = site_module("tutorials")
+    stored = {name: tutorials.stored(name) for name in tutorials.names()}
+    old = [name for name, run in stored.items() if run.code != tutorials.fingerprint(name)]
+    assert not old, f"`make tutorials` was not run for {', '.join(old)}"
+    for name, run in stored.items():
+        assert len(run.printed) == len(tutorials.cells((ROOT / "tutorials" / f"{name}.py").read_text()))
+        assert run.seconds < 120, name
 
 
-def test_the_site_builds_without_warnings(tmp_path):
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("material")
-    pytest.importorskip("mkdocstrings")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mkdocs",
-            "build",
-            "--strict",
-            "--quiet",
-            "--site-dir",
-            str(tmp_path / "site"),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    pages = {
-        path.relative_to(tmp_path / "site"): path.read_text() for path in (tmp_path / "site").rglob("*.html")
-    }
-    assert len(pages) > 30
-    for name, html in pages.items():  # nothing is fetched from elsewhere
-        assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="https?:', html), name
-    reference = "".join(html for name, html in pages.items() if name.parts[0] == "reference")
-    missing = [name for name in PUBLIC if f'id="snapgrad.{name.removeprefix("sg.")}"' not in reference]
-    assert not missing, f"not in docs/reference/: {', '.join(missing)}"
-    plain = re.sub(r"<[^>]+>", "", reference)
-    assert "Uniform(num_rows: int, sample_size: int, replace: bool = False)" in plain  # fields are arguments
-    assert 'J: Float[ArrayLike, "m n"]' in plain.replace("&#34;", '"').replace("&quot;", '"')
-    assert "Given[" not in plain  # what may be given is shown as what it is
-    assert "‖θ₀ − θ*‖²" in plain  # and stars are no emphasis
-    assert 'href="../reference/methods.html#snapgrad.Auto"' in pages[Path("start/model.html")]
+def test_code_alone_tells_one_version_of_a_tutorial_from_another(tmp_path):
+    tutorials = site_module("tutorials")
+    tutorials.FOLDER = tmp_path
+    names = []
+    for source in ("# %% One\n# Text.\nx = 1\n", "# %% Two\n# Words.\nx = 1\n", "# %% One\n# Text.\nx = 2\n"):
+        (tmp_path / "a.py").write_text(source)
+        names.append(tutorials.fingerprint("a"))
+    assert names[0] == names[1] != names[2]
+    assert tutorials.stored("a").code == ""
+    tutorials.run("a")
+    assert tutorials.stored("a").code == names[2] and tutorials.stored("a").seconds < 1

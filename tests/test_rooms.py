@@ -13,7 +13,7 @@ BASE = {"_contracts", "_checks", "_files", "_memory", "_signals", "_threads"}
 PAGES = {"report", "reproduce"}
 MAY_IMPORT = {
     "_checks": set(),
-    "_contracts": set(),
+    "_contracts": {"_checks"},
     "_files": set(),
     "_memory": set(),
     "_signals": set(),

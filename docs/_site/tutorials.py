@@ -1,15 +1,18 @@
 """Tutorials: scripts in cells, run with `make tutorials`, shown on the site with what they printed and drew.
 
-    python docs/_site/tutorials.py [NAME ...]      # runs tutorials/NAME.py, all of them by default
+    python docs/_site/tutorials.py [NAME ...]      # runs tutorials/NAME.py
+    python docs/_site/tutorials.py                 # runs those whose code is not that of the stored output
+    python docs/_site/tutorials.py all             # runs all of them
 
 A cell begins with `# %%`, as editors know it; the comment lines after that are its text, in Markdown. What
 precedes the first mark is a cell too, whose text is the docstring. Output lies beside the scripts, in
 `tutorials/output/`: `NAME.txt` with what each cell printed, and the pictures that it wrote into the working
-folder.
+folder. Its first lines say which code that was, the text between it aside, and how many seconds it took.
 """
 
 import ast
 import contextlib
+import hashlib
 import io
 import itertools
 import os
@@ -17,6 +20,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +59,30 @@ def _cell(text: str, lines: list[str], begin: int, end: int) -> Cell:
     return Cell(text, "\n".join(lines[begin:end]).rstrip(), begin)
 
 
+def fingerprint(name: str) -> str:
+    """Names the code of a tutorial; its text may change without another name."""
+    code = "\0".join(cell.code for cell in cells((FOLDER / f"{name}.py").read_text()))
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+class Stored(NamedTuple):
+    """What is known of a run: which code it ran, how long that took, and what each cell printed."""
+
+    code: str
+    seconds: float
+    printed: list[str]
+
+
+def stored(name: str) -> Stored:
+    """The last run of a tutorial; without a name where there is none."""
+    file = FOLDER / "output" / f"{name}.txt"
+    head, *printed = re.split(
+        rf"^{MARK} \d+\n", file.read_text() if file.exists() else "", flags=re.MULTILINE
+    )
+    known = dict(line.split(": ") for line in head.splitlines() if ": " in line)
+    return Stored(known.get("code", ""), float(known.get("seconds", "nan")), printed)
+
+
 def run(name: str) -> None:
     """Runs a tutorial in this process, cell by cell, and stores what it printed and drew."""
     output = FOLDER / "output"
@@ -64,6 +92,7 @@ def run(name: str) -> None:
     os.environ.setdefault("MPLBACKEND", "agg")
     namespace = {"__name__": "__main__", "__file__": str(FOLDER / f"{name}.py")}
     printed = []
+    begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for number, cell in enumerate(cells((FOLDER / f"{name}.py").read_text())):
             with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -72,14 +101,14 @@ def run(name: str) -> None:
             printed.append(f"{MARK} {number}\n{out.getvalue().rstrip()}\n")
             for picture in sorted(path for path in Path().iterdir() if path.suffix in PICTURES):
                 picture.replace(output / f"{name}-{number}-{picture.name}")
-    (output / f"{name}.txt").write_text("\n".join(printed))
+    about = f"code: {fingerprint(name)}\nseconds: {time.perf_counter() - begin:.0f}\n"
+    (output / f"{name}.txt").write_text("\n".join([about, *printed]))
 
 
 def page(name: str) -> str:
     """The tutorial as Markdown: text, code, output and pictures, cell by cell."""
     found = cells((FOLDER / f"{name}.py").read_text())
-    stored = FOLDER / "output" / f"{name}.txt"
-    parts = re.split(rf"^{MARK} \d+\n", stored.read_text() if stored.exists() else "", flags=re.MULTILINE)[1:]
+    parts = stored(name).printed
     title, _, rest = found[0].text.partition("\n")
     out = [f"# {title.rstrip('.')}", rest]
     for number, cell in enumerate(found):
@@ -99,10 +128,11 @@ def names() -> list[str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
+    if len(sys.argv) == 2 and sys.argv[1] != "all":
         name = sys.argv.pop()  # the script finds no arguments
         run(name)
     else:  # each in a process of its own, since some settle how JAX starts
-        for name in sys.argv[1:] or names():
+        old = [name for name in names() if stored(name).code != fingerprint(name)]
+        for name in names() if sys.argv[1:] == ["all"] else sys.argv[1:] or old:
             print(name, flush=True)
             subprocess.run([sys.executable, __file__, name], check=True)

@@ -15,7 +15,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
+
+from ._checks import Given
 
 Params: TypeAlias = Any
 """Any pytree of floating-point arrays; tangents and directions have the same structure."""
@@ -59,23 +62,23 @@ class AbstractJacobian(eqx.Module):
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`: rows and the total number of parameters."""
+        """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
 
     @abc.abstractmethod
     def gram(self) -> Float[Array, "k k"]:
-        """The kernel J Jᵀ, a number for each two rows."""
+        """Returns the kernel J Jᵀ, one number for each two rows."""
 
     @abc.abstractmethod
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """The product J φ, for a `tangent` φ that is shaped like the parameters."""
+        """Returns the product J φ, one number per row, for a `tangent` φ shaped like the parameters."""
 
     @abc.abstractmethod
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """The product Jᵀ u of a `cotangent` u, one number per row; it is shaped like the parameters."""
+        """Returns the product Jᵀ u, shaped like the parameters, for a `cotangent` u of one number per row."""
 
     @abc.abstractmethod
     def dense(self) -> Float[Array, "k n"]:
-        """J as a matrix, columns in the order of `jax.flatten_util.ravel_pytree`."""
+        """Returns J as a matrix, columns in the order of `jax.flatten_util.ravel_pytree`."""
 
 
 class Linearisation(eqx.Module):
@@ -111,7 +114,7 @@ class Linearisation(eqx.Module):
 
     def __init__(
         self,
-        residual: Any,
+        residual: Given[ArrayLike, " k"],
         jacobian: AbstractJacobian,
         residual_at: Callable[[Params], Array] | None = None,
         loss_at: Callable[[Params], Scalar] | None = None,
@@ -191,18 +194,19 @@ class AbstractProblem(eqx.Module):
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray) -> Params:
-        """The parameters to start from, where the user gives none."""
+        """Returns the parameters to start from, where the user gives none."""
 
     @abc.abstractmethod
     def linearise(self, params: Params, batch: Batch) -> Linearisation:
-        """The residual r_S and the Jacobian J_S on a batch, at the parameters `params`."""
+        """Returns the residual r_S and the Jacobian J_S on a batch, at the parameters `params`."""
 
     @abc.abstractmethod
     def metrics(self, params: Params) -> dict[str, Scalar]:
-        """Named numbers to record during training, such as the relative error."""
+        """Returns named numbers to record during training, such as the relative error."""
 
     def default_sampler(self, params: Params) -> "AbstractSampler | None":
-        """The sampler that suits the problem; None leaves it to the loop, which draws rows uniformly.
+        """Returns the sampler that suits the problem; None leaves it to the loop, which draws
+        rows uniformly.
 
         Of the parameters it may use the shapes alone.
         """
@@ -210,11 +214,11 @@ class AbstractProblem(eqx.Module):
         return None
 
     def complete(self, params: Params) -> Params:
-        """The trained parameters in the form in which the user gave them."""
+        """Returns the trained parameters in the form in which the user gave them."""
         return params
 
     def check(self, params: Params, batch: Batch) -> None:
-        """Raise `ValueError` that names the row or point if the residual on this batch is not finite."""
+        """Raises `ValueError` that names the row or point if the residual on this batch is not finite."""
         del params, batch
 
 
@@ -243,21 +247,26 @@ class AbstractSampler(eqx.Module):
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray) -> State:
-        """The state before the first draw; `()` for a sampler without memory."""
+        """Returns the state before the first draw; `()` for a sampler without memory."""
 
     @abc.abstractmethod
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """A batch for the current parameters, which `linearise` sees and plain samplers ignore."""
+        """Returns the batch of a step and the next state.
+
+        Samplers that follow a changing Jacobian get it by calling `linearise(batch)`; plain ones ignore it.
+        """
 
     def at(self, params: Params) -> "AbstractSampler":
-        """The sampler for these parameters, where what it draws from depends on them; itself by default."""
+        """Returns the sampler for these parameters, if its draws depend on them; by default itself."""
         del params
         return self
 
     def report(self, state: State) -> dict[str, Scalar]:
-        """Numbers of the state to record during training, such as an acceptance rate; none by default."""
+        """Returns numbers of the state to record during training, such as an acceptance rate; by default
+        none.
+        """
         del state
         return {}
 
@@ -285,19 +294,22 @@ class AbstractMethod(eqx.Module):
 
     @abc.abstractmethod
     def init(self, params: Params) -> State:
-        """The state before the first step."""
+        """Returns the state before the first step, for parameters of this shape."""
 
     @abc.abstractmethod
     def propose(self, lin: Any, state: State) -> tuple[Params, State]:
-        """The method's equation, unguarded: a direction and the next state."""
+        """Computes the method's equation, unguarded; returns a direction and the next state."""
 
     def report(self, state: State) -> dict[str, Scalar]:
-        """Numbers of the state to record during training, such as the current damping; none by default."""
+        """Returns numbers of the state to record during training, such as the current damping; by default
+        none.
+        """
         del state
         return {}
 
     def converged(self, state: State) -> Bool[Array, ""]:
-        """Whether the last step found nothing more to gain on its batch; a method that cannot tell says no.
+        """Returns whether the last step found nothing more to gain on its batch; a method that cannot tell
+        says no.
 
         Loops stop for it where every step sees all rows: on a batch it says nothing of the others.
         """
@@ -306,7 +318,9 @@ class AbstractMethod(eqx.Module):
 
     @final
     def direction(self, lin: Any, state: State) -> tuple[Params, State]:
-        """The direction and the next state; a zero direction and the same state if not finite."""
+        """Returns the direction and the next state; a zero direction and the old state if anything is not
+        finite.
+        """
         direction, proposed = self.propose(lin, state)
         zero = jax.tree.map(jnp.zeros_like, direction)
         kept, _ = guard((direction, proposed), (zero, state))

@@ -1,29 +1,13 @@
 """The page: self-contained and complete."""
 
 import json
-import shutil
-import subprocess
-import tempfile
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
 import pytest
 
+from browser import CHROMIUM, NEEDS_BROWSER, look
 from snapgrad import report
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--hide-scrollbars",
-]
 
 
 def plot(ax):
@@ -126,7 +110,7 @@ def test_the_page_says_when_nothing_is_judged():
     assert "not judged" in html and "claims hold" not in html
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium or Chrome on this machine")
+@pytest.mark.skipif(CHROMIUM is None, reason=NEEDS_BROWSER)
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_the_page(tmp_path, width):
     """No console errors, every picture has its size, every claim is there, nothing sticks out sideways."""
@@ -146,10 +130,5 @@ def test_a_browser_shows_the_page(tmp_path, width):
     </script>"""
     path = tmp_path / "report.html"
     path.write_text(html.replace("</body>", probe + "</body>"), encoding="utf-8")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", f"--window-size={width},2000"]
-        command += ["--enable-logging=stderr", "--v=0", "--dump-dom", path.as_uri()]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert "CONSOLE" not in result.stderr, result.stderr
-    text = result.stdout.split('<pre id="probe">')[1].split("</pre>")[0]
+    text = look(path, width).split('<pre id="probe">')[1].split("</pre>")[0]
     assert json.loads(text) == {"drawn": 5, "claims": 4, "overflow": 0}

@@ -147,3 +147,45 @@ class HeavyBall(sg.AbstractMethod):
         step = sg.methods.pinv_apply(lin.jacobian, lin.residual, self.damping)
         state = self.momentum * state + step
         return state, state
+
+
+# Shapes, and time in slabs.
+
+plate = (box - pinn.Ball([0.5, 0.5], radius=0.2)) & pinn.HalfSpace([0, 0.9], normal=[0, 1])
+holes: Array = plate.contains([[0.5, 0.5], [0.1, 0.1]])
+rim = plate.boundary(normals=True, where=lambda x: x[1] < 1e-9)
+size: float = float(plate.volume)
+domain = pinn.SpaceTime(pinn.Polygon([[0, 0], [1, 0], [0, 1]]), start=0, end=1)
+rod = pinn.SpaceTime(pinn.Box([0], [1]), start=0, end=1)
+rising = pinn.Hard.box(pinn.network(rod, (16,)), rod, initial=lambda x: jnp.sin(jnp.pi * x[1]))
+evolving = pinn.Evolving(pinn.Equinox(lambda key: eqx.nn.MLP(2, 1, 8, 2, key=key)), rod, lambda x: x[1])
+heat = pinn.PINN(
+    evolving,
+    [pinn.Block("heat", lambda u, x: pinn.time_derivative(u, x) - pinn.laplacian(u, x), rod, points=100)],
+)
+marched = pinn.march(heat, jax.random.key(0), slabs=[0, 0.5, 1], steps=20, optimizer=optax.adam(1e-3))
+later: Array = marched(jnp.array([0.75, 0.5]))
+
+
+class Bumps:
+    """A network of one's own."""
+
+    def init(self, key: Array) -> dict[str, Array]:
+        return {"at": jax.random.normal(key, (20, 2)), "height": jnp.zeros(20)}
+
+    def __call__(self, params: dict[str, Array], x: Array) -> Array:
+        return jnp.exp(-jnp.sum((x[None] - params["at"]) ** 2, axis=1)) @ params["height"]
+
+
+own: pinn.Network = Bumps()
+pinn.PINN(pinn.Fourier.random(own, 2, 10), pde.blocks, fields={"k": Bumps()})
+
+# Molecules.
+
+lih = sg.molecules.Molecule([("Li", (0, 0, 0)), ("H", (0, 0, 1.5955))], unit="angstrom", spin=0)
+net = sg.molecules.FermiNet(lih, width=16, layers=2, determinants=2, dtype=jnp.float64)
+atom = sg.molecules.VMC(net, walkers=64)
+ground = sg.molecules.solve(atom, jax.random.key(0), steps=10)
+energy: float = float(ground.evaluation.energy)
+sg.molecules.solve("H2", jax.random.key(0), seconds=60, ansatz="psiformer", optimizer=0.5)
+sign, log = net.sign_log(net.init(jax.random.key(1)), jnp.ones((4, 3)))

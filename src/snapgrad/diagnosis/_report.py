@@ -29,7 +29,7 @@ class SampleSize(NamedTuple):
     """What was found at one sample size.
 
     - `sample_size`: k, in points; `rehearsed`: how many points of the pool stood for them.
-    - `seconds_per_step`: of a real step, compiled and timed.
+    - `seconds_per_step`: how long a real step takes, compiled and timed.
     - `sng`, `spring`: what to expect of each method with its best settings.
     - `alpha`, `beta`, `gamma`: constants of the theory at the recommended λ under uniform sampling, None
       where there was no time for them; `proved`: the rates that theorems guarantee, by method.
@@ -108,27 +108,27 @@ class Diagnosis:
 
     @property
     def chosen(self) -> SampleSize:
-        """The row of the recommended sample size."""
+        """The row of `sizes` with the recommended sample size."""
         return next(row for row in self.sizes if row.sample_size == self.sample_size)
 
     @property
     def expected(self) -> Expected:
-        """What to expect of the recommended method there."""
+        """What to expect of the recommended method at the recommended sample size."""
         return self.chosen.of(self.name)
 
     def method(self) -> AbstractMethod:
-        """The recommended method with its λ and μ."""
+        """Returns the recommended method with its λ and μ, for `sg.fit` or `sg.run`."""
         lam = jnp.asarray(self.setting.damping, self.drawn.dtype)
         if self.name == "SNG":
             return SNG(lam)
         return Spring(lam, jnp.asarray(self.setting.momentum, self.drawn.dtype))
 
     def sampler(self) -> AbstractSampler:
-        """The recommended sampler."""
+        """Returns the recommended sampler, for `sg.fit` or `sg.run`."""
         return self.batches
 
     def optimizer(self) -> float:
-        """η, which every loop takes as `optimizer`."""
+        """Returns the recommended step size η, which every loop takes as `optimizer`."""
         return self.setting.step_size
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class Diagnosis:
         write_atomic(file, picture(self, file.suffix[1:]))
 
     def json(self) -> dict[str, Any]:
-        """Everything as plain JSON values; None stands for what is unknown or infinite."""
+        """Returns everything as plain JSON values; None stands for what is unknown or infinite."""
         drawn = {k: v for k, v in self.drawn._asdict().items() if k not in ("kernel", "residual")}
         drawn["dead_parameters"] = [
             {"path": path, "dead": dead, "of": whole} for path, dead, whole in self.drawn.dead_parameters
@@ -175,7 +175,7 @@ class Diagnosis:
         )
 
     def to_json(self) -> str:
-        """The same as text."""
+        """Returns everything as one text in JSON."""
         return json.dumps(self.json(), indent=2, ensure_ascii=False) + "\n"
 
 

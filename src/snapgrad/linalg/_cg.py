@@ -49,7 +49,8 @@ class LowRank(eqx.Module):
     values: Float[Array, " r"]
 
     def precondition(self, v: Float[Array, " k"], damping: Float[Array, ""]) -> Float[Array, " k"]:
-        """P⁻¹ v for P = (UsUᵀ + λI) / (s_r + λ) on the span of U and the identity on the rest.
+        """Applies the inverse of a preconditioner, P = (UsUᵀ + λI) / (s_r + λ) on the span of U and the
+        identity on the rest; returns P⁻¹ v.
 
         s_r is the smallest value for which s + λ is not lost beside the largest: less is rounding error.
         """
@@ -77,8 +78,8 @@ class CG:
     - `tolerance`: a solve stops once its residual is at most this times its right-hand side; by default 1e-6
       in float64 and the square root of the rounding error, 3.5e-4, in float32.
     - `max_steps`: a solve stops after this many iterations in any case, with the least residual that it met.
-    - `rank`: of the Nyström preconditioner, which takes this many more products for each batch; 0 for none.
-      Kernels of networks have few large eigenvalues, and the smaller λ, the more it saves.
+    - `rank`: the rank of the Nyström preconditioner, which takes this many more products for each batch; 0
+      for none. Kernels of networks have few large eigenvalues, and the smaller λ, the more it saves.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 8))
@@ -101,7 +102,7 @@ class CG:
             positive_int("rank", self.rank)
 
     def goal(self, dtype: DTypeLike) -> float:
-        """The tolerance for numbers of this type."""
+        """Returns the relative residual at which iterations end, for numbers of this type."""
         least = max(1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
         return least if self.tolerance is None else float(self.tolerance)
 
@@ -142,7 +143,7 @@ def cg_solve(
 
     - `K`: a positive semidefinite matrix, or the function v ↦ K v.
     - `b`: the right-hand side, of k entries.
-    - `damping`: λ ≥ 0; the smaller it is, the more steps are needed.
+    - `damping`: the regularisation λ ≥ 0; the smaller it is, the more steps are needed.
     - `preconditioner`: a low-rank approximation of K, which saves most of the steps where K has few large
       eigenvalues.
     - `initial`: a guess of x, such as the solution of a similar system. The iteration starts from its best

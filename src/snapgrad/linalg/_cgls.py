@@ -24,8 +24,8 @@ def cgls(
     **Arguments:**
 
     - `A`, `b`: the rows and their right-hand side.
-    - `damping`: λ ≥ 0.
-    - `factors`: of AᵀA + λ'I, from `sg.linalg.factorise`.
+    - `damping`: the regularisation λ ≥ 0.
+    - `factors`: the factors of AᵀA + λ'I, from `sg.linalg.factorise`.
     - `max_steps`: it stops after so many steps, or once the error, as the factors measure it, has fallen by
       the square root of the rounding error.
 

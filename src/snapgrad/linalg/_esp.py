@@ -28,7 +28,9 @@ _BISECTIONS = 40  # any c is exact; a bracket of a few thousand shrinks far belo
 def log_esp(
     q: Given[ArrayLike, " m"], k: int, multiplicity: Given[ArrayLike, " m"] | None = None
 ) -> Float[Array, ""]:
-    """The logarithm of the elementary symmetric polynomial p_k(q); −∞ if fewer than k entries are nonzero.
+    """Returns the logarithm of the elementary symmetric polynomial p_k(q), one number.
+
+    It is −∞ if fewer than k entries are nonzero.
 
     **Arguments:**
 
@@ -58,7 +60,7 @@ def log_esp(
 def esp_ratios(
     q: Given[ArrayLike, " m"], k: int, multiplicity: Given[ArrayLike, " m"] | None = None
 ) -> Float[Array, " m"]:
-    """The ratios D_i = p_{k−1}(q without one entry q_i) / p_k(q), for every i.
+    """Returns the ratios D_i = p_{k−1}(q without one entry q_i) / p_k(q), one for every i.
 
     The arguments are those of `sg.linalg.log_esp`: `q`, `k` and `multiplicity`. Under squared volume sampling
     with JJᵀ + λI = U diag(q) Uᵀ, these are the eigenvalues of the expected weight W̄ = U diag(D) Uᵀ, and q_i

@@ -45,15 +45,18 @@ class AbstractFactors(eqx.Module):
 
     @abc.abstractmethod
     def solve(self, b: Float[Array, " k"]) -> Float[Array, " k"]:
-        """(K + λI)⁺ b."""
+        """Solves for one right-hand side `[k]` or for several `[k, p]`; returns (K + λI)⁺ b, of the same
+        shape.
+        """
 
     @abc.abstractmethod
     def inverse_diagonal(self) -> Float[Array, " k"]:
-        """The diagonal of (K + λI)⁺."""
+        """Returns the diagonal of (K + λI)⁺, one number per row."""
 
     @abc.abstractmethod
     def for_many(self) -> "AbstractFactors":
-        """The same in the form with which this machine solves many systems one after the other soonest.
+        """Returns the factors in the form that solves many systems, one after the other, soonest on this
+        machine.
 
         It may be less accurate than the factors, and then wants refinement, as `sg.linalg.cgls` gives.
         """
@@ -133,12 +136,12 @@ def factorise(
     **Arguments:**
 
     - `K`: the matrix, or a function without arguments that returns it.
-    - `damping`: λ ≥ 0.
+    - `damping`: the regularisation λ ≥ 0.
     - `solver`:
         - `"eigh"`: eigenvalues of K, right for every λ. At λ = 0 those below `rank_cutoff` count as zero,
           which gives the pseudoinverse; at λ > 0 those for which w + λ is lost in the rounding of K.
         - `"cholesky"`: several times cheaper, but not finite where K + λI is singular to rounding.
-        - `"qr"`: of A stacked on √λI; it keeps what is lost by squaring A. It needs `rows`.
+        - `"qr"`: the QR factors of A stacked on √λI; it keeps what is lost by squaring A. It needs `rows`.
         - `"cholesky_qr"`: Cholesky where λ is above the rounding of K; below, Cholesky factors of A times the
           inverse of the last ones until these are as good as QR. It is several matrix products, which a GPU
           does far faster than QR. It needs `rows`.

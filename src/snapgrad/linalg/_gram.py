@@ -11,7 +11,7 @@ ALIGNED_ROWS, ALIGNED_COLUMNS = 64, 32
 
 
 def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
-    """The gram matrix J Jᵀ of the rows of `J`, at full precision.
+    """Returns the gram matrix J Jᵀ of the rows of `J`, at full precision.
 
     Only one half is computed where that is quicker; the other is its mirror image.
 
@@ -29,7 +29,7 @@ def gram(J: Float[Array, "k n"]) -> Float[Array, "k k"]:
 
 
 def rank_cutoff(size: int, dtype: jnp.dtype) -> float:
-    """The fraction of the largest eigenvalue below which other eigenvalues of a gram matrix count as zero.
+    """Returns the fraction of the largest eigenvalue of a gram matrix below which others count as zero.
 
     **Arguments:**
 
@@ -46,7 +46,8 @@ def rank_cutoff(size: int, dtype: jnp.dtype) -> float:
 
 
 def least_damping(K: Float[Array, "k k"]) -> Float[Array, ""]:
-    """The λ above which Cholesky's factors of K + λI are certain to be as good as eigenvalues of K.
+    """Returns the λ above which Cholesky's factors of K + λI are certain to be as good as
+    eigenvalues of K.
 
     It is ten times the rounding of K: a matrix is known to eps‖K‖ only, however it is factored. For ‖K‖ the
     Frobenius norm is taken. That is close to the largest eigenvalue where a few of them dominate, as they do
@@ -65,7 +66,8 @@ def least_damping(K: Float[Array, "k k"]) -> Float[Array, ""]:
 
 
 def psd_eigh(K: Float[Array, "k k"]) -> tuple[Float[Array, " k"], Float[Array, "k k"], Bool[Array, " k"]]:
-    """The eigenvalues of `K` (clipped at zero), its eigenvectors, and which eigenvalues are not zero.
+    """Returns the eigenvalues of `K` (clipped at zero), its eigenvectors, and which eigenvalues
+    are not zero.
 
     Zero are those below `sg.linalg.rank_cutoff` times the largest one. That K is symmetric and positive
     semidefinite is not checked.

@@ -42,7 +42,7 @@ def pivoted_cholesky(
     - `key`: the randomness of the pivots.
     - `K`: a positive semidefinite matrix.
     - `sample_size`: the number k of rows to choose.
-    - `damping`: λ ≥ 0.
+    - `damping`: the regularisation λ ≥ 0.
 
     **Returns:** the pair `factor` (F with FFᵀ ≈ L) and `pivots` (the k rows chosen, in their order).
 
@@ -74,15 +74,17 @@ def pivoted_cholesky(
 def select_by_volume(
     key: PRNGKeyArray, K: Float[Array, "m m"], sample_size: int, damping: Float[Array, ""] | float
 ) -> Int[Array, " k"]:
-    """One squared volume sample from K = JJᵀ: k rows S with P(S) ∝ det(K_SS + λI), in O(m³).
+    """Draws one squared volume sample from K = JJᵀ, in O(m³).
+
+    Returns the numbers of k rows S, where P(S) ∝ det(K_SS + λI).
 
     **Arguments:**
 
-    - `key`: the randomness.
+    - `key`: a JAX random key; the same key gives the same result.
     - `K`: the kernel, `[m, m]`. One that is not finite gives uniform rows.
-    - `sample_size`: k.
-    - `damping`: λ ≥ 0. At λ = 0 with rank(K) < k it is the limit λ → 0⁺: as many rows as the rank allows by
-      volume, the others uniformly.
+    - `sample_size`: k, the number of rows in a sample.
+    - `damping`: the regularisation λ ≥ 0. At λ = 0 with rank(K) < k it is the limit λ → 0⁺: as many rows as
+      the rank allows by volume, the others uniformly.
 
     ```python
     J = jax.random.normal(jax.random.key(0), (6, 4))
@@ -104,9 +106,10 @@ def select_vectors_by_volume(
 
     **Arguments:**
 
-    - `key`: the randomness.
+    - `key`: a JAX random key; the same key gives the same result.
     - `U`, `squares`: orthonormal columns, and the eigenvalue σ² that belongs to each.
-    - `sample_size`, `damping`: k and λ ≥ 0.
+    - `sample_size`: k, the number of rows in a sample.
+    - `damping`: the regularisation λ ≥ 0.
 
     **Returns:** k distinct rows, in no particular order.
 
@@ -152,18 +155,18 @@ def volume_sample(
     table: Float[Array, "k_plus_1 e_plus_1"],
     damping: Float[Array, ""],
 ) -> Int[Array, " k"]:
-    """One squared volume sample of k rows, from tables that were made before.
+    """Draws one squared volume sample from tables that were made before; returns the numbers of k rows.
 
     It chooses how many rows come by volume, which eigenvectors they come from, which rows these are, and
     uniform rows for the rest.
 
     **Arguments:**
 
-    - `key`: the randomness.
+    - `key`: a JAX random key; the same key gives the same result.
     - `U`: orthonormal columns, as for `volume_tables`.
     - `cdf`, `table`: what `volume_tables` returned. With `cdf=None` only the columns chosen are tabulated,
       which is cheaper for a single sample.
-    - `damping`: λ ≥ 0.
+    - `damping`: the regularisation λ ≥ 0.
 
     ```python
     U, s, _ = jnp.linalg.svd(jax.random.normal(jax.random.key(0), (6, 4)), full_matrices=False)

@@ -39,7 +39,7 @@ class AbstractSketch(eqx.Module):
     def apply(
         self, key: PRNGKeyArray, A: Float[Array, "m n"], b: Float[Array, " m"]
     ) -> tuple[Float[Array, "k n"], Float[Array, " k"]]:
-        """The rows ΩA and right-hand sides Ωb of one step, for an Ω that depends on `key` alone."""
+        """Returns the rows ΩA and right-hand sides Ωb of one step, for an Ω that depends on `key` alone."""
 
 
 class AbstractMatrixSketch(AbstractSketch):
@@ -47,13 +47,13 @@ class AbstractMatrixSketch(AbstractSketch):
 
     @abc.abstractmethod
     def matrix(self, key: PRNGKeyArray, num_rows: int) -> Float[Array, "k m"]:
-        """Ω itself."""
+        """Returns Ω itself, with as many rows as the sketch and as many columns as the system has rows."""
 
     @final
     def apply(
         self, key: PRNGKeyArray, A: Float[Array, "m n"], b: Float[Array, " m"]
     ) -> tuple[Float[Array, "k n"], Float[Array, " k"]]:
-        """(ΩA, Ωb)."""
+        """Draws Ω and returns the sketched system, (ΩA, Ωb)."""
         sketch = self.matrix(key, A.shape[0]).astype(A.dtype)
         return (
             jnp.matmul(sketch, A, precision=Precision.HIGHEST),
@@ -83,7 +83,7 @@ class RowSketch(AbstractSketch):
     def apply(
         self, key: PRNGKeyArray, A: Float[Array, "m n"], b: Float[Array, " m"]
     ) -> tuple[Float[Array, "k n"], Float[Array, " k"]]:
-        """(A_S, b_S), without forming Ω."""
+        """Draws rows S and returns them with their right-hand sides, (A_S, b_S); no Ω is formed."""
         rows = random_subset(key, A.shape[0], self.sample_size)
         return A[rows], b[rows]
 
@@ -106,7 +106,7 @@ class GaussianSketch(AbstractMatrixSketch):
     sample_size: int = eqx.field(static=True, converter=_size)
 
     def matrix(self, key: PRNGKeyArray, num_rows: int) -> Float[Array, "k m"]:
-        """A dense normal matrix."""
+        """Returns Ω, a dense matrix of independent normal numbers."""
         return jax.random.normal(key, (self.sample_size, num_rows)) / jnp.sqrt(self.sample_size)
 
 
@@ -130,7 +130,7 @@ class SparseSignSketch(AbstractMatrixSketch):
         positive_int("nonzeros", self.nonzeros)
 
     def matrix(self, key: PRNGKeyArray, num_rows: int) -> Float[Array, "k m"]:
-        """A matrix with `min(nonzeros, k)` entries per column."""
+        """Returns Ω with `min(nonzeros, k)` entries in each column, all of one size and random signs."""
         filled = min(self.nonzeros, self.sample_size)
         place, sign = jax.random.split(key)
         rows = jax.vmap(lambda key: random_subset(key, self.sample_size, filled))(
@@ -158,7 +158,7 @@ class HadamardSketch(AbstractMatrixSketch):
     sample_size: int = eqx.field(static=True, converter=_size)
 
     def matrix(self, key: PRNGKeyArray, num_rows: int) -> Float[Array, "k m"]:
-        """Entries (−1)^{popcount(i & j)} · sign_j / √k."""
+        """Returns Ω, rows of a Hadamard matrix with random signs: (−1)^{popcount(i & j)} · sign_j / √k."""
         choice, sign = jax.random.split(key)
         padded = 1 << (num_rows - 1).bit_length()
         rows = random_subset(choice, padded, min(self.sample_size, padded))

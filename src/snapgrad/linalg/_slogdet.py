@@ -10,7 +10,8 @@ UNROLLED = 12
 
 @jax.jit  # by the name of this call the forward Laplacian knows it, as it knows `jnp.linalg.slogdet`
 def slogdet(A: Float[Array, "*b n n"]) -> tuple[Float[Array, "*b"], Float[Array, "*b"]]:
-    """The sign of det A and log|det A| of each matrix in `A`; 0 and −∞ where a pivot is exactly zero.
+    """Returns the sign of det A and log|det A| of each matrix in `A`; 0 and −∞ where a pivot is
+    exactly zero.
 
     As `jnp.linalg.slogdet`, but derivatives there are zero in place of NaN, so that one vanishing determinant
     does no harm in a sum of several.
@@ -41,7 +42,8 @@ def _slogdet_jvp(primals: tuple, tangents: tuple) -> tuple:
 def inverse_slogdet(
     A: Float[Array, "*b n n"],
 ) -> tuple[Float[Array, "*b n n"], Float[Array, "*b"], Float[Array, "*b"]]:
-    """The inverse of each matrix in `A`, with the sign of its determinant and the logarithm of its size.
+    """Returns the inverse of each matrix in `A`, the sign of its determinant, and the logarithm
+    of its size.
 
     A singular matrix has an inverse of zeros here.
 

@@ -29,7 +29,7 @@ def psd_solve(
 
     - `K`: the matrix, `[k, k]`, symmetric and positive semidefinite, which is not checked.
     - `b`: the right-hand side, `[k]`.
-    - `damping`: λ ≥ 0.
+    - `damping`: the regularisation λ ≥ 0.
     - `solver`: `"auto"`, Cholesky wherever it is certain to be accurate, eigenvalues elsewhere. Certain means
       that λ is above `sg.linalg.least_damping` or, failing that, that the inverse of the matrix scaled to
       unit diagonal bounds the condition number likewise; so rows of very different size do not count as
@@ -84,7 +84,7 @@ def pinv_solve(
 
     - `J`: the matrix, `[k, n]`, of any rank.
     - `b`: the right-hand side, `[k]`.
-    - `damping`: λ ≥ 0.
+    - `damping`: the regularisation λ ≥ 0.
 
     It is the first block of the minimum-norm solution of [J √λI] z = b, by QR of [Jᵀ; √λI]; where R
     is singular to rounding (which takes λ ≈ 0), by the SVD of J with a relative cut-off.

@@ -11,7 +11,7 @@ from .._checks import positive_int
 
 @partial(jax.jit, static_argnames=("size", "count"))
 def random_subset(key: PRNGKeyArray, size: int, count: int) -> Int[Array, " count"]:
-    """A uniformly random subset of `count` of the numbers 0 … size−1, in no particular order.
+    """Returns a uniformly random subset of `count` of the numbers 0 … size−1, in no particular order.
 
     Small subsets by Floyd's algorithm in O(count²), which never touches the other numbers; large ones
     by sorting `size` random keys. `ValueError` if `count` is larger than `size`.

@@ -34,7 +34,7 @@ FLOAT16_EXPONENT = 15
 
 
 def on_gpu() -> bool:
-    """Whether JAX compiles its programs for a GPU.
+    """Returns whether JAX compiles its programs for a GPU.
 
     ```python
     sg.linalg.on_gpu()                                                     # False on a machine without one
@@ -44,7 +44,7 @@ def on_gpu() -> bool:
 
 
 def splits(dtype: DTypeLike) -> bool:
-    """Whether this machine multiplies parts of numbers of type `dtype` faster than the numbers themselves.
+    """Returns whether this machine multiplies parts of numbers of type `dtype` faster than the numbers.
 
     Tensor cores of NVIDIA cards do so with the float16 parts of float32 numbers.
 
@@ -58,7 +58,7 @@ def splits(dtype: DTypeLike) -> bool:
 def product(
     a: Inexact[Array, "*z m d"], b: Inexact[Array, "*z n d"], split: bool = False
 ) -> Inexact[Array, "*z m n"]:
-    """A Bᴴ at full precision: on GPUs JAX's default would be TF32, good to three digits.
+    """Returns A Bᴴ at full precision: on GPUs JAX's default would be TF32, good to three digits.
 
     **Arguments:**
 
@@ -77,7 +77,9 @@ def product(
 
 
 def mirror(K: Float[Array, "*z k k"]) -> Float[Array, "*z k k"]:
-    """The symmetric matrix of which `K` has the half on and below the diagonal; the rest of it is ignored.
+    """Returns the symmetric matrix of which `K` has the half on and below the diagonal.
+
+    The rest of `K` is ignored.
 
     ```python
     sg.linalg.mirror(jnp.array([[1.0, 0.0], [2.0, 3.0]]))                  # [[1, 2], [2, 3]]
@@ -90,7 +92,7 @@ class SymmetricSum(eqx.Module):
     """Σ R Rᵀ, to which rows R are added a few columns at a time; `sg.linalg.symmetric_sum` begins one.
 
     - `strips`: what was added up so far, on and below the diagonal: the rows of each block.
-    - `edges`: where blocks begin and end.
+    - `edges`: the rows at which blocks begin and end.
     - `split`: whether float16 parts are multiplied.
 
     ```python
@@ -108,15 +110,15 @@ class SymmetricSum(eqx.Module):
 
     @property
     def size(self) -> int:
-        """The number of rows."""
+        """How many rows (and columns) the matrix has."""
         return self.edges[-1]
 
     def blocks(self, multiple: int = 1) -> list[tuple[int, int]]:
-        """First and last of the rows of each block, counted in points of so many rows."""
+        """Returns the first and the last row of each block, counted in points of so many rows."""
         return list(itertools.pairwise(edge // multiple for edge in self.edges))
 
     def add(self, rows: Sequence[Float[Array, "_ w"]]) -> "SymmetricSum":
-        """The sum with R Rᵀ more, from the `blocks` of R."""
+        """Returns the sum with R Rᵀ added to it, where R is given by its `blocks`."""
         if syrk_pays(*rows[0].shape) and len(rows) == 1 and not self.split:
             return SymmetricSum((gram_onto(rows[0], self.strips[0]),), self.edges, False)
         if self.split:
@@ -127,19 +129,22 @@ class SymmetricSum(eqx.Module):
         return self.add_strips([jnp.concatenate(strip, axis=1) for strip in pairs])
 
     def add_strips(self, strips: Sequence[Float[Array, "_ _"]]) -> "SymmetricSum":
-        """The sum with a matrix more, given like the own `strips`."""
+        """Returns the sum with another symmetric matrix added to it.
+
+        That matrix is given as the sum stores its own: one strip of rows for each block, up to the diagonal.
+        """
         total = tuple(a + b for a, b in zip(self.strips, strips, strict=True))
         return SymmetricSum(total, self.edges, self.split)
 
     def lower(self) -> Float[Array, "k k"]:
-        """The sum; what lies above its diagonal may mean nothing."""
+        """Returns the sum as one matrix, of which only the half on and below the diagonal has a meaning."""
         if len(self.strips) == 1:
             return self.strips[0]
         return jnp.concatenate([jnp.pad(s, ((0, 0), (0, self.size - s.shape[1]))) for s in self.strips])
 
 
 def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: int = 1) -> SymmetricSum:
-    """A `sg.linalg.SymmetricSum` to which nothing was added yet.
+    """Returns a `sg.linalg.SymmetricSum` to which nothing was added yet.
 
     **Arguments:**
 
@@ -161,7 +166,8 @@ def symmetric_sum(size: int, dtype: DTypeLike, split: bool = False, multiple: in
 
 
 def symmetric_share(size: int) -> float:
-    """The part of a symmetric product with `size` rows that is computed; the rest is its mirror image.
+    """Returns which part of a symmetric product with `size` rows is computed; the rest is its
+    mirror image.
 
     ```python
     sg.linalg.symmetric_share(1024)                                        # a little over one half
@@ -175,7 +181,7 @@ def _blocks(size: int, wanted: int) -> int:
 
 
 def syrk_pays(rows: int, columns: int) -> bool:
-    """Whether `sg.linalg.gram_onto` is quicker than the plain product for so many `rows` and `columns`.
+    """Returns whether `sg.linalg.gram_onto` beats the plain product for so many `rows` and `columns`.
 
     ```python
     sg.linalg.syrk_pays(2048, 20000)                                       # True on a GPU
@@ -186,7 +192,7 @@ def syrk_pays(rows: int, columns: int) -> bool:
 
 @jax.custom_jvp
 def gram_onto(rows: Float[Array, "k w"], K: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """`K` + R Rᵀ for R = `rows`, on and below the diagonal; what lies above it means nothing.
+    """Returns `K` + R Rᵀ for R = `rows`, on and below the diagonal; what lies above it means nothing.
 
     ```python
     rows = jax.random.normal(jax.random.key(0), (6, 4))

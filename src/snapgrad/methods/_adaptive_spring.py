@@ -81,7 +81,7 @@ class AdaptiveSpring(AbstractMethod):
         self.solver = any_solver(solver, ("auto",))
 
     def init(self, params: Params) -> AdaptiveSpringState:
-        """φ = 0, and no history."""
+        """Returns the state before the first step: an increment φ = 0, and no history."""
         dtype = real_dtype(params)
         increment = jax.tree.map(jnp.zeros_like, params)
         return AdaptiveSpringState(
@@ -97,7 +97,9 @@ class AdaptiveSpring(AbstractMethod):
 
     @jax.default_matmul_precision("highest")
     def propose(self, lin: Linearisation, state: AdaptiveSpringState) -> tuple[Params, AdaptiveSpringState]:
-        """The whole step, zero where it would raise the loss on the batch."""
+        """Returns the whole step, to be taken with a unit learning rate; it is zero where it would raise the
+        loss on the batch.
+        """
         after = residual_at(lin, "sg.AdaptiveSpring")
         r, phi = lin.residual, state.increment
         jac = lin.jacobian if isinstance(self.solver, CG) else quickest(lin.jacobian, phi)
@@ -143,10 +145,12 @@ class AdaptiveSpring(AbstractMethod):
         return found.step, AdaptiveSpringState(phi, found.state, pace, curvature, turn, moved, first, cg)
 
     def converged(self, state: AdaptiveSpringState) -> Bool[Array, ""]:
-        """Whether the last step was too short to change any parameter."""
+        """Returns whether the last step was too short to change any parameter."""
         return state.trial.converged > 0
 
     def report(self, state: AdaptiveSpringState) -> dict[str, Scalar]:
-        """`damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`; and those of `sg.CG`."""
+        """Returns `damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`, and the numbers
+        of `sg.CG`.
+        """
         pace = {"step_size": state.pace.step_size, "momentum": state.pace.momentum}
         return {**state.trial.report(), **pace, **cg_report(state.cg)}

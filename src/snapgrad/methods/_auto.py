@@ -59,11 +59,13 @@ class Auto(AbstractMethod):
         self.few = AdaptiveSpring(damping, bend, solver)
 
     def init(self, params: Params) -> AutoState:
-        """No history."""
+        """Returns the state before the first step, in which nothing is known of the problem."""
         return AutoState(self.many.init(params), self.few.init(params))
 
     def propose(self, lin: Linearisation, state: AutoState) -> tuple[Params, AutoState]:
-        """The whole step, zero where it would raise the loss on the batch."""
+        """Returns the whole step, to be taken with a unit learning rate; it is zero where it would raise the
+        loss on the batch.
+        """
         k, n = lin.jacobian.shape
         if k >= n:
             step, many = self.many.propose(lin, state.many)
@@ -72,11 +74,11 @@ class Auto(AbstractMethod):
         return step, AutoState(state.many, few)
 
     def converged(self, state: AutoState) -> Bool[Array, ""]:
-        """Whether the last step found nothing more to gain on its rows, to rounding."""
+        """Returns whether the last step found nothing more to gain on its rows, to rounding."""
         return self.many.converged(state.many) | self.few.converged(state.few)
 
     def report(self, state: AutoState) -> dict[str, Scalar]:
-        """`damping`, `step_size`, `momentum`, `gain`, how many steps were `refused`, and `converged`."""
+        """Returns `damping`, `step_size`, `momentum`, `gain`, the number of `refused` steps, `converged`."""
         few = self.few.report(state.few)
         many = {**few, "step_size": jnp.ones(()), "momentum": jnp.zeros(()), **self.many.report(state.many)}
         used = state.few.trial.step > 0

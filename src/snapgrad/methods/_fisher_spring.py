@@ -99,7 +99,7 @@ class FisherSpring(AbstractMethod):
         self.solver = any_solver(solver, ("auto",))
 
     def init(self, params: Params) -> FisherSpringState:
-        """φ = 0, and no history."""
+        """Returns the state before the first step: an increment φ = 0, and no history."""
         zero, none = jnp.zeros((), real_dtype(params)), jnp.zeros((), int)
         return FisherSpringState(
             increment=jax.tree.map(jnp.zeros_like, params),
@@ -115,7 +115,7 @@ class FisherSpring(AbstractMethod):
 
     @jax.default_matmul_precision("highest")
     def propose(self, lin: Linearisation, state: FisherSpringState) -> tuple[Params, FisherSpringState]:
-        """The whole step, from what the last one did on these samples."""
+        """Returns the whole step, whose length follows from what the last step did on these samples."""
         J, r, phi = lin.jacobian, lin.residual, state.increment
         dtype = state.step_size.dtype
         v = J.mv(phi)
@@ -152,7 +152,7 @@ class FisherSpring(AbstractMethod):
         return jax.tree.map(lambda x: eta.astype(x.dtype) * x, phi), after
 
     def report(self, state: FisherSpringState) -> dict[str, Scalar]:
-        """`step_size`, `momentum`, `length`, `gain`, `curvature`; and those of `sg.CG`."""
+        """Returns `step_size`, `momentum`, `length`, `gain`, `curvature`, and the numbers of `sg.CG`."""
         numbers = {name: getattr(state, name) for name in ("step_size", "momentum", "length", "gain")}
         curvature = jnp.where(state.measured > 0, jnp.exp(state.log_curvature), 0)
         return {**numbers, "curvature": curvature, **cg_report(state.cg)}

@@ -47,7 +47,7 @@ def kaczmarz_step(
 
     - `theta`: θ.
     - `A`, `b`: the sketched system ΩA and Ωb, such as some rows of a larger one.
-    - `damping`: λ ≥ 0; at 0 the step ends where the sketched system holds.
+    - `damping`: the regularisation λ ≥ 0; at 0 the step ends where the sketched system holds.
 
     **Returns:** the next θ.
 
@@ -75,7 +75,7 @@ def accelerated_step(
 
     - `state`: θ and φ, as a `sg.methods.Iterate`.
     - `A`, `b`: the sketched system ΩA and Ωb, such as some rows of a larger one.
-    - `damping`, `momentum`, `step_size`: λ, μ and η.
+    - `damping`, `momentum`, `step_size`: the regularisation λ ≥ 0, the momentum μ and the step size η.
 
     **Returns:** the next θ and φ.
 
@@ -98,7 +98,9 @@ def nesterov_step(
     momentum: Scalar,
     step_size: Scalar,
 ) -> Iterate:
-    """One accelerated step as the literature has it: w = (ΩA)^{+(λ)}(ΩAθ̃ − Ωb), φ̃ ← μ(φ̃ − w), θ̃ ← θ̃ − w + η̃φ̃.
+    """Returns the next iterate of accelerated Kaczmarz, written as the literature does.
+
+    That is w = (ΩA)^{+(λ)}(ΩAθ̃ − Ωb), φ̃ ← μ(φ̃ − w), θ̃ ← θ̃ − w + η̃φ̃.
 
     Started from φ = 0 it is `sg.methods.accelerated_step` with η = 1 + μ(η̃ − 1), through φ̃ = μφ, θ̃ = θ + μφ.
     Its arguments are the same, `state`, `A`, `b`, `damping`, `momentum` and `step_size`; the last is η̃ here.
@@ -204,7 +206,7 @@ def kaczmarz(
     - `sample_size`: the number k of rows per step (default `min(m, n, 64)`), drawn uniformly without
       replacement; with `tail_averaging` the number of random combinations of all rows.
     - `sketch`: in its place, any sketch of `sg.linalg` or sampler of rows of `sg.sampling`.
-    - `damping`: λ ≥ 0. A positive one steadies a noisy system.
+    - `damping`: the regularisation λ ≥ 0. A positive one steadies a noisy system.
     - `momentum`, `step_size`: μ in [0, 1) and η, in the form of `sg.methods.accelerated_step`.
     - `steps`: take at most so many (further) steps.
     - `tol`: the tolerance on residual and gradient. Default 1e-8, or 100 times the rounding unit of A's

@@ -39,12 +39,15 @@ class LBFGS(AbstractMethod):
     memory: int = eqx.field(static=True, default=50)
 
     def init(self, params: Params) -> LBFGSState:
-        """No history."""
+        """Returns the state before the first step, which knows of no step yet."""
         zero = jax.tree.map(jnp.zeros_like, params)
         return LBFGSState(self._transform().init(zero), zero, jnp.ones((), real_dtype(params)))
 
     def propose(self, lin: Linearisation, state: LBFGSState) -> tuple[Params, LBFGSState]:
-        """The step that optax takes; positions are counted from the start, since only differences matter."""
+        """Returns the step that optax takes.
+
+        Positions are counted from the start, since only differences matter.
+        """
         after = residual_at(lin, "sg.methods.LBFGS")
 
         def loss(moved: Params) -> Scalar:
@@ -60,7 +63,7 @@ class LBFGS(AbstractMethod):
         return jax.tree.map(jnp.negative, change), LBFGSState(history, moved, size)
 
     def report(self, state: LBFGSState) -> dict[str, Scalar]:
-        """The last `step_size`."""
+        """Returns the last `step_size`."""
         return {"step_size": state.step_size}
 
     def _transform(self) -> optax.GradientTransformationExtraArgs:

@@ -60,7 +60,7 @@ class LevenbergMarquardt(AbstractMethod):
         self.bend = bend
 
     def init(self, params: Params) -> LevenbergMarquardtState:
-        """No history."""
+        """Returns the state before the first step, which knows of no step yet."""
         scale = jax.tree.map(jnp.zeros_like, to_pairs(params))
         return LevenbergMarquardtState(trial_state(params, self.damping), scale)
 
@@ -68,7 +68,9 @@ class LevenbergMarquardt(AbstractMethod):
     def propose(
         self, lin: Linearisation, state: LevenbergMarquardtState
     ) -> tuple[Params, LevenbergMarquardtState]:
-        """The whole step, zero where it would raise the loss on the batch."""
+        """Returns the whole step, to be taken with a unit learning rate; it is zero where it would raise the
+        loss on the batch.
+        """
         after = residual_at(lin, "sg.LevenbergMarquardt")
         k, n = lin.jacobian.shape
         _memory.require(  # measured: J as it is, scaled and stacked, JᵀJ and its factors
@@ -113,11 +115,13 @@ class LevenbergMarquardt(AbstractMethod):
         return found.step, LevenbergMarquardtState(found.state, unravel(scale))
 
     def converged(self, state: LevenbergMarquardtState) -> Bool[Array, ""]:
-        """Whether the last step found nothing more to gain on its rows, to rounding."""
+        """Returns whether the last step found nothing more to gain on its rows, to rounding."""
         return state.trial.converged > 0
 
     def report(self, state: LevenbergMarquardtState) -> dict[str, Scalar]:
-        """`damping`, `gain` (actual over predicted decrease), how many steps were `refused`, `converged`."""
+        """Returns `damping`, `gain` (actual over predicted decrease), how many steps were `refused`, and
+        `converged`.
+        """
         return state.trial.report()
 
 

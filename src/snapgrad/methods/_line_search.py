@@ -54,15 +54,17 @@ class LineSearch(AbstractMethod):
     inner: AbstractMethod
 
     def init(self, params: Params) -> LineSearchState:
-        """The inner method's state."""
+        """Returns the state of the inner method before its first step."""
         return LineSearchState(self.inner.init(params), jnp.ones((), real_dtype(params)))
 
     def propose(self, lin: Linearisation, state: LineSearchState) -> tuple[Params, LineSearchState]:
-        """The inner direction, scaled."""
+        """Returns the direction of the inner method, scaled to the step that lowers the loss of the batch
+        most.
+        """
         direction, inner = self.inner.propose(lin, state.inner)
         step, size = best_step(lin, direction, "sg.methods.LineSearch")
         return step, LineSearchState(inner, size.astype(state.step_size.dtype))
 
     def report(self, state: LineSearchState) -> dict[str, Scalar]:
-        """What the inner method reports, and the last `step_size`."""
+        """Returns what the inner method reports, and the last `step_size`."""
         return {**self.inner.report(state.inner), "step_size": state.step_size}

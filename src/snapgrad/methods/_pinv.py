@@ -25,7 +25,7 @@ def pinv_apply(
 
     - `jacobian`: the operator J, such as `sg.jacobian` or `sg.DenseJacobian` gives.
     - `vector`: u, one number per row of J.
-    - `damping`: λ ≥ 0, as an array.
+    - `damping`: the regularisation λ ≥ 0, as an array.
     - `solver`: as for `sg.SNG`, save `"cg"`: that is `sg.linalg.cg_solve`, which also says how far it came.
 
     ```python
@@ -60,7 +60,7 @@ def inverse_fisher_apply(
 
     - `jacobian`: the operator J.
     - `gradient`: g, shaped like the parameters.
-    - `damping`: λ ≥ 0, as an array.
+    - `damping`: the regularisation λ ≥ 0, as an array.
     - `solver`: as for `sg.SNG`; used only where k > n.
 
     ```python

@@ -17,10 +17,10 @@ class SGD(AbstractMethod):
     """
 
     def init(self, params: Params) -> State:
-        """No state."""
+        """Returns the empty state `()`: the method remembers nothing."""
         float_params("params", params)
         return ()
 
     def propose(self, lin: Linearisation, state: State) -> tuple[Params, State]:
-        """J_Sᵀ r_S."""
+        """Returns the gradient on the batch, J_Sᵀ r_S."""
         return lin.jacobian.rmv(lin.residual), state

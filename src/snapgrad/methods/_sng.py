@@ -19,7 +19,7 @@ class SNG(AbstractMethod):
 
     **Arguments:**
 
-    - `damping`: λ ≥ 0; at λ = 0 the pseudoinverse, also for rank-deficient J_S.
+    - `damping`: the regularisation λ ≥ 0; at λ = 0 the pseudoinverse, also for rank-deficient J_S.
     - `solver`: `"auto"` (Cholesky, eigenvalues where that is not safe), `"cholesky"`, `"eigh"`, or
       `"qr"`, which forms J_S and does not square its condition number; or `"cg"`, conjugate gradients, which
       form nothing, for kernels too large to factor. `sg.CG` holds its settings and says what it reports.
@@ -40,13 +40,15 @@ class SNG(AbstractMethod):
         self.solver = any_solver(solver)
 
     def init(self, params: Params) -> State:
-        """No state, but with conjugate gradients what they took."""
+        """Returns the state before the first step, which only conjugate gradients need."""
         return cg_state(self.solver, float_params("params", params))
 
     def propose(self, lin: Linearisation, state: State) -> tuple[Params, State]:
-        """J_S^{+(λ)} r_S."""
+        """Returns the subsampled natural gradient, J_S^{+(λ)} r_S."""
         return pinv_step(lin.jacobian, lin.residual, self.damping, self.solver, state)
 
     def report(self, state: State) -> dict[str, Scalar]:
-        """With conjugate gradients `cg_steps`, `cg_residual` and `cg_unconverged`."""
+        """Returns what conjugate gradients took, `cg_steps`, `cg_residual` and `cg_unconverged`; nothing for
+        other solvers.
+        """
         return cg_report(state)

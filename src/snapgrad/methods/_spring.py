@@ -27,7 +27,7 @@ class Spring(AbstractMethod):
 
     **Arguments:**
 
-    - `damping`: λ ≥ 0, as for `sg.SNG`.
+    - `damping`: the regularisation λ ≥ 0, as for `sg.SNG`.
     - `momentum`: μ in [0, 1); at 0 it is `sg.SNG`.
     - `solver`: as for `sg.SNG`.
 
@@ -54,12 +54,12 @@ class Spring(AbstractMethod):
         self.solver = any_solver(solver)
 
     def init(self, params: Params) -> SpringState:
-        """φ = 0."""
+        """Returns the state before the first step: an increment φ = 0."""
         increment = jax.tree.map(jnp.zeros_like, float_params("params", params))
         return SpringState(increment, cg_state(self.solver, params))
 
     def propose(self, lin: Linearisation, state: SpringState) -> tuple[Params, SpringState]:
-        """The next φ, which is both direction and state."""
+        """Returns the next increment φ, which is both direction and state."""
         J, r, phi = lin.jacobian, lin.residual, state.increment
         mu = self.momentum.astype(r.dtype)
         step, cg = pinv_step(J, r - mu * J.mv(phi), self.damping, self.solver, state.cg)
@@ -67,5 +67,7 @@ class Spring(AbstractMethod):
         return phi, SpringState(phi, cg)
 
     def report(self, state: SpringState) -> dict[str, Scalar]:
-        """With conjugate gradients `cg_steps`, `cg_residual` and `cg_unconverged`."""
+        """Returns what conjugate gradients took, `cg_steps`, `cg_residual` and `cg_unconverged`; nothing for
+        other solvers.
+        """
         return cg_report(state.cg)

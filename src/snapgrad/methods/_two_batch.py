@@ -20,7 +20,7 @@ class TwoBatch(AbstractMethod):
 
     **Arguments:**
 
-    - `damping`: λ ≥ 0.
+    - `damping`: the regularisation λ ≥ 0.
     - `solver`: as for `sg.SNG`; it matters only where a batch has more rows than there are parameters.
 
     ```python
@@ -39,14 +39,16 @@ class TwoBatch(AbstractMethod):
         self.solver = one_of("solver", solver, SOLVERS)
 
     def init(self, params: Params) -> State:
-        """No state."""
+        """Returns the empty state `()`: the method remembers nothing."""
         float_params("params", params)
         return ()
 
     def propose(
         self, lin: Given[Pair | tuple[Linearisation, Linearisation], ""], state: State
     ) -> tuple[Params, State]:
-        """(J_{S'}ᵀJ_{S'} + λI)⁺J_Sᵀr_S."""
+        """Returns the gradient on the first batch, preconditioned on the second: (J_{S'}ᵀJ_{S'} +
+        λI)⁺J_Sᵀr_S.
+        """
         if not (isinstance(lin, tuple) and len(lin) == 2):
             raise TypeError(
                 f"`lin` must be a pair (lin, other_lin) of linearisations for sg.TwoBatch, got "

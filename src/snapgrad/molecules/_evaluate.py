@@ -67,9 +67,9 @@ def evaluate(
     - `problem`, `params`: a `sg.molecules.VMC` and trained parameters, such as `result.params`.
     - `key`: randomness of the moves.
     - `steps`: how many times all walkers are counted; a fifth as many go before, to settle.
-    - `state`: of the walkers, such as `result.state.sampler`; fresh ones by default, whose width of moves
-      adapts before the first count.
-    - `moves`: between two counts; default those of the problem.
+    - `state`: the state of the walkers, such as `result.state.sampler`; fresh ones by default, whose width of
+      moves adapts before the first count.
+    - `moves`: how often walkers move between two counts; by default as often as in the problem.
 
     **Returns:** an `Evaluation`. `FloatingPointError` if no walker has a finite energy at some step.
 

@@ -1,13 +1,15 @@
 """FermiNet: streams of electrons and of pairs of them, each layer fed with means over the spins."""
 
+import os
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from .._contracts import Params
 from ._molecule import Molecule
 from ._molecule import molecule as as_molecule
@@ -60,12 +62,12 @@ class FermiNet(eqx.Module):
 
     def __init__(
         self,
-        molecule: Any,
+        molecule: Given[str | os.PathLike[str] | Molecule, ""],
         width: int = 256,
         pair_width: int | None = None,
         layers: int = 4,
         determinants: int = 16,
-        dtype: Any = jnp.float32,
+        dtype: Given[DTypeLike, ""] = jnp.float32,
     ):
         self.molecule = as_molecule(molecule)
         self.width = positive_int("width", width)
@@ -77,7 +79,7 @@ class FermiNet(eqx.Module):
         self.dtype = jnp.dtype(dtype)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Random layers, orbitals of Slater's rules."""
+        """Returns random initial parameters of the layers, and orbitals by Slater's rules."""
         one, two = FEATURES * len(self.molecule.charges), PAIR_FEATURES
         spins = 2 if self.molecule.down else 1
         layers = []
@@ -107,13 +109,15 @@ class FermiNet(eqx.Module):
         return self.sign_log(params, x)[1]
 
     def sign_log(self, params: Params, x: Float[Array, "n 3"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The sign of ψ, and log|ψ|."""
+        """Returns the sign of ψ and log|ψ| at one configuration of the electrons."""
         matrices, to_nuclei, apart = self._matrices(params, x)
         sign, log = determinants(matrices)
         return sign, log + cusps(params["cusp"], to_nuclei, apart, self.molecule)
 
     def orbitals(self, params: Params, x: Float[Array, "n 3"]) -> list[Float[Array, "d _ _"]]:
-        """For each spin that has electrons, each determinant's orbitals (last axis) at each electron."""
+        """Returns the orbitals inside the determinants: for each spin that has electrons an array
+        [determinant, electron, orbital].
+        """
         matrices, to_nuclei, _ = self._matrices(params, x)
         return with_nuclear_cusps(matrices, to_nuclei, self.molecule)
 

@@ -1,5 +1,6 @@
 """Hartree–Fock by PySCF: energies to compare with, and orbitals to start from."""
 
+import os
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from .._contracts import Params
 from ..training import least_squares, with_options_of
 from ._molecule import Molecule
@@ -18,7 +19,7 @@ ROWS = 1024
 """A step of pretraining sees about so many values of orbitals."""
 
 
-def hartree_fock(what: Any, basis: str = "cc-pvtz") -> float:
+def hartree_fock(what: Given[str | os.PathLike[str] | Molecule, ""], basis: str = "cc-pvtz") -> float:
     """The Hartree–Fock energy of a molecule in a basis, in hartree; it lies above that of a complete basis.
 
     **Arguments:**
@@ -60,7 +61,7 @@ def pretrain(
     - `basis`: the name of a basis that PySCF knows.
     - `configurations`: how many places of all electrons the orbitals are compared at, those of
       `sg.molecules.starting_positions`.
-    - `steps`: of `sg.least_squares`, which does the training and takes the other `options`.
+    - `steps`: how many steps of training `sg.least_squares` takes; `options` are its other arguments.
 
     **Returns:** parameters for `sg.molecules.VMC(network, params=...)`. `TypeError` for a network without
     orbitals; `ImportError` without PySCF; `FloatingPointError` if Hartree–Fock does not converge.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import one_of
+from .._checks import Given, one_of
 
 SYMBOLS = ("H", "He", "Li", "Be", "B", "C", "N", "O", "F", "Ne", "Na", "Mg", "Al", "Si", "P", "S", "Cl", "Ar")
 """The elements that are known, in the order of their charges."""
@@ -60,10 +60,10 @@ class Molecule:
 
     - `atoms`: pairs of an element's symbol and three coordinates.
     - `unit`: `"bohr"` or `"angstrom"`.
-    - `charge`: of the whole; a positive ion lacks electrons.
+    - `charge`: the charge of the whole molecule; a positive ion lacks electrons.
     - `spin`: how many electrons are unpaired, n_up − n_down. By default that of the ground state for a
       neutral atom, otherwise as few as possible.
-    - `name`: for titles, and to find known energies by.
+    - `name`: a name for titles, and to find known energies by.
 
     Its `nuclei` [m, 3] are in bohr, `charges` [m] are whole numbers, `up` and `down` count the electrons of
     each spin, of which `electrons` there are in all. `exact` and `hartree_fock` are known energies in
@@ -78,10 +78,10 @@ class Molecule:
 
     def __init__(
         self,
-        atoms: Sequence[tuple[str, Any]],
+        atoms: Given[Sequence[tuple[str, Sequence[float]]], ""],
         unit: str = "bohr",
-        charge: Any = 0,
-        spin: Any = None,
+        charge: Given[int, ""] = 0,
+        spin: Given[int | None, ""] = None,
         name: str = "",
     ):
         one_of("unit", unit, ("bohr", "angstrom"))
@@ -114,22 +114,24 @@ class Molecule:
 
     @property
     def nuclei(self) -> Float[np.ndarray, "m 3"]:
-        """The places of the nuclei in bohr."""
+        """The places of the nuclei in bohr, an array `[nuclei, 3]`."""
         return np.array(self.places)
 
     @property
     def exact(self) -> float | None:
-        """The exact energy of a molecule that is known by name."""
+        """The exact energy in hartree of a molecule that is known by name, else None."""
         return self._known(0)
 
     @property
     def hartree_fock(self) -> float | None:
-        """The Hartree–Fock energy, in the limit of a complete basis, of a molecule known by name."""
+        """The Hartree–Fock energy in hartree, in the limit of a complete basis, of a molecule known by name,
+        else None.
+        """
         return self._known(1)
 
     @property
     def repulsion(self) -> float:
-        """The energy of the nuclei among each other."""
+        """The energy of the nuclei among each other, in hartree."""
         z, x = np.array(self.charges), self.nuclei
         pairs = [(i, j) for i in range(len(z)) for j in range(i)]
         return float(sum(z[i] * z[j] / np.linalg.norm(x[i] - x[j]) for i, j in pairs))
@@ -155,7 +157,12 @@ class Molecule:
         return f"Molecule({self.name}: {atoms} bohr; charge {self.charge}, spin {self.spin})"
 
 
-def molecule(what: Any, *, charge: Any = 0, spin: Any = None) -> Molecule:
+def molecule(
+    what: Given[str | os.PathLike[str] | Molecule, ""],
+    *,
+    charge: Given[int, ""] = 0,
+    spin: Given[int | None, ""] = None,
+) -> Molecule:
     """A molecule by name, or from an .xyz file, whose coordinates are in ångström.
 
     **Arguments:**

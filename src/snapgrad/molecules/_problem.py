@@ -1,7 +1,7 @@
 """The energy of a wavefunction as a problem that every loop and every method takes."""
 
+import os
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Scalar
 
-from .._checks import positive_int, trainable
+from .._checks import Given, positive_int, trainable
 from .._contracts import AbstractProblem, Linearisation, Params
 from ..operators import jacobian
 from ._hamiltonian import coulomb, local_energies
@@ -63,7 +63,7 @@ class VMC(AbstractProblem):
     def __init__(
         self,
         log_psi: Callable,
-        molecule: Any = None,
+        molecule: Given[str | os.PathLike[str] | Molecule | None, ""] = None,
         *,
         params: Params = None,
         walkers: int = 512,
@@ -87,11 +87,13 @@ class VMC(AbstractProblem):
         )
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """The parameters to begin with."""
+        """Returns the parameters to begin with."""
         return self.log_psi.init(key) if self.params is None else self.params  # pyright: ignore
 
     def linearise(self, params: Params, batch: Walkers) -> Linearisation:
-        """Residual and rows on a batch of walkers; those without a finite energy have no weight."""
+        """Returns residual and Jacobian on a batch of walkers; those without a finite energy have
+        no weight.
+        """
         ok = jnp.isfinite(batch.energies)
         weights = jnp.where(ok, 1, 0).astype(batch.energies.dtype) / jnp.maximum(jnp.sum(ok), 1)
         # A walker that does not count stands where one that does is: its own row may not be finite.
@@ -104,12 +106,12 @@ class VMC(AbstractProblem):
         return Linearisation(residual(batch.energies, root), jac, after, params=params, has_loss=False)
 
     def metrics(self, params: Params) -> dict[str, Scalar]:
-        """None: what there is to say depends on walkers, and the sampler says it."""
+        """Returns nothing: what there is to say depends on walkers, and the sampler says it."""
         del params
         return {}
 
     def default_sampler(self, params: Params) -> Metropolis:
-        """Walkers that follow |ψ|²."""
+        """Returns walkers that follow |ψ|²."""
         return Metropolis(
             self.log_psi,
             self.potential,
@@ -121,7 +123,7 @@ class VMC(AbstractProblem):
         )
 
     def check(self, params: Params, batch: Walkers) -> None:
-        """`ValueError` if no walker has a finite energy, or a row of the Jacobian is not finite."""
+        """Raises `ValueError` if no walker has a finite energy, or a row of the Jacobian is not finite."""
         ok = np.isfinite(np.asarray(batch.energies))
         if not ok.any():
             raise ValueError(

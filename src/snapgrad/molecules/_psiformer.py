@@ -1,13 +1,15 @@
 """Psiformer: self-attention over electrons."""
 
+import os
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from .._contracts import Params
 from ._molecule import Molecule
 from ._molecule import molecule as as_molecule
@@ -52,12 +54,12 @@ class Psiformer(eqx.Module):
 
     def __init__(
         self,
-        molecule: Any,
+        molecule: Given[str | os.PathLike[str] | Molecule, ""],
         width: int = 256,
         layers: int = 4,
         heads: int = 4,
         determinants: int = 16,
-        dtype: Any = jnp.float32,
+        dtype: Given[DTypeLike, ""] = jnp.float32,
     ):
         self.molecule = as_molecule(molecule)
         self.width = positive_int("width", width)
@@ -69,7 +71,7 @@ class Psiformer(eqx.Module):
         self.dtype = jnp.dtype(dtype)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Random layers, orbitals of Slater's rules."""
+        """Returns random initial parameters of the layers, and orbitals by Slater's rules."""
         d = self.width
 
         def dense(key: PRNGKeyArray, inputs: int) -> Params:
@@ -93,14 +95,16 @@ class Psiformer(eqx.Module):
         return self.sign_log(params, x)[1]
 
     def sign_log(self, params: Params, x: Float[Array, "n 3"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The sign of ψ, and log|ψ|."""
+        """Returns the sign of ψ and log|ψ| at one configuration of the electrons."""
         matrices, to_nuclei = self._matrices(params, x)
         sign, log = determinants(matrices)
         apart = lengths(x[:, None] - x[None])
         return sign, log + cusps(params["cusp"], to_nuclei, apart, self.molecule)
 
     def orbitals(self, params: Params, x: Float[Array, "n 3"]) -> list[Float[Array, "d _ _"]]:
-        """For each spin that has electrons, each determinant's orbitals (last axis) at each electron."""
+        """Returns the orbitals inside the determinants: for each spin that has electrons an array
+        [determinant, electron, orbital].
+        """
         return with_nuclear_cusps(*self._matrices(params, x), self.molecule)
 
     def _matrices(

@@ -7,9 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Scalar
 
-from .._checks import positive_int, real_scalar
+from .._checks import Given, positive_int, real_scalar
 from .._contracts import AbstractSampler, Batch, Linearisation, Params
 from ._hamiltonian import local_energies
 from ._molecule import Molecule
@@ -103,10 +104,10 @@ class Metropolis(AbstractSampler):
         walkers: int,
         moves: int = 10,
         warm_up: int = 300,
-        width: Any = 0.3,
+        width: Given[ArrayLike, ""] = 0.3,
         adapt: bool = True,
         block_size: int | None = None,
-        dtype: Any = jnp.float32,
+        dtype: Given[DTypeLike, ""] = jnp.float32,
     ):
         self.log_psi, self.potential, self.molecule = log_psi, potential, molecule
         self.params, self.num_rows = None, None
@@ -120,11 +121,11 @@ class Metropolis(AbstractSampler):
         self.dtype = jnp.dtype(dtype)
 
     def at(self, params: Params) -> "Metropolis":
-        """The sampler of |ψ|² at these parameters."""
+        """Returns the sampler of |ψ|² at these parameters."""
         return eqx.tree_at(lambda s: s.params, self, params, is_leaf=lambda x: x is None)
 
     def init(self, key: PRNGKeyArray) -> WalkerState:
-        """Walkers around the nuclei."""
+        """Returns walkers around the nuclei."""
         zero = jnp.zeros((), self.dtype)
         return WalkerState(
             positions=starting_positions(key, self.molecule, self.walkers, self.dtype),
@@ -141,7 +142,7 @@ class Metropolis(AbstractSampler):
     def draw(
         self, key: PRNGKeyArray, state: WalkerState, linearise: Callable[[Batch], Linearisation] | None
     ) -> tuple[Walkers, WalkerState]:
-        """Walkers after some moves, with their local energies."""
+        """Returns walkers after some moves, with their local energies."""
         del linearise
         if self.params is None:
             raise ValueError("a Metropolis sampler draws at parameters: use `sampler.at(params).draw(...)`.")
@@ -167,7 +168,8 @@ class Metropolis(AbstractSampler):
         return Walkers(x, energies), moved
 
     def report(self, state: WalkerState) -> dict[str, Scalar]:
-        """`energy` over the last steps, its `energy_error`, `variance`, `acceptance`, `width`, `dropped`.
+        """Returns `energy` over the last steps, its `energy_error`, `variance`, `acceptance`, `width`,
+        `dropped`.
 
         The error takes successive steps as independent; `sg.molecules.evaluate` does not.
         """
@@ -210,13 +212,13 @@ def _averaged(state: WalkerState, energies: Float[Array, " k"]) -> tuple[Any, An
 
 
 def starting_positions(
-    key: PRNGKeyArray, molecule: Molecule, walkers: int, dtype: Any
+    key: PRNGKeyArray, molecule: Molecule, walkers: int, dtype: Given[DTypeLike, ""]
 ) -> Float[Array, "k n 3"]:
     """Random places for electrons to start from, each near the nucleus of the orbital that it belongs to.
 
     **Arguments:**
 
-    - `key`: the randomness.
+    - `key`: a JAX random key; the same key gives the same result.
     - `molecule`: a `sg.molecules.Molecule`.
     - `walkers`: how many configurations to draw.
     - `dtype`: the floating-point type of the coordinates.

@@ -1,19 +1,22 @@
 """`sg.molecules.solve`: the ground state of a molecule in one call."""
 
+import os
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import PRNGKeyArray
 
-from .._checks import one_of
+from .._checks import Given, one_of
 from .._contracts import Result
 from ..methods import FisherSpring
 from ..training import fit, with_options_of
 from . import _hartree_fock
 from ._evaluate import Evaluation, evaluate, verdict
 from ._ferminet import FermiNet
+from ._molecule import Molecule
 from ._molecule import molecule as as_molecule
 from ._problem import VMC
 from ._psiformer import Psiformer
@@ -84,11 +87,15 @@ class GroundState(Result):
 
     @property
     def verdict(self) -> str:
-        """How good the energy is, and whether training has converged."""
+        """How good the energy is, and whether training has converged, in words."""
         return verdict(self.problem.molecule, self.history, self.evaluation)
 
 
-def problem_for(what: Any, ansatz: str = "ferminet", dtype: Any = jnp.float32) -> VMC:
+def problem_for(
+    what: Given[str | os.PathLike[str] | Molecule | VMC, ""],
+    ansatz: str = "ferminet",
+    dtype: Given[DTypeLike, ""] = jnp.float32,
+) -> VMC:
     """A `VMC` problem for a molecule, with a wavefunction and walkers that suit the machine.
 
     **Arguments:**
@@ -113,7 +120,7 @@ def problem_for(what: Any, ansatz: str = "ferminet", dtype: Any = jnp.float32) -
 
 @with_options_of(fit)
 def solve(
-    what: Any,
+    what: Given[str | os.PathLike[str] | Molecule | VMC, ""],
     key: PRNGKeyArray,
     *,
     ansatz: str = "ferminet",

@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import netket as nk
 import optax
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Int
 from netket.driver import AbstractOptimizationDriver
+from netket.operator import AbstractOperator
 from netket.utils import struct
-from netket.vqs import FullSumState
+from netket.vqs import FullSumState, VariationalState
 
-from .._checks import positive_int, real_scalar
+from .._checks import Given, positive_int, real_scalar
 from .._contracts import AbstractMethod, Params, State
 from ..methods import FisherSpring, Spring
 from ..training import as_transformation
@@ -76,7 +78,7 @@ class VMC(AbstractOptimizationDriver):
       `gram_dtype`: see `snapgrad.netket.linearise`.
     - `subselect`: k, to keep only k of the state's samples at each step, chosen by `select` for the volume
       that their rows span under the method's damping. Local energies are then computed for these alone.
-    - `seed`: of that choice.
+    - `seed`: a number that fixes the randomness of that choice.
 
     ```python
     import netket as nk, optax
@@ -111,20 +113,22 @@ class VMC(AbstractOptimizationDriver):
 
     def __init__(
         self,
-        hamiltonian: Any,
-        optimizer: Any = None,
-        variational_state: Any = None,
+        hamiltonian: Given[AbstractOperator, ""],
+        optimizer: Given[
+            float | Array | optax.Schedule | optax.GradientTransformation | VariationalState | None, ""
+        ] = None,
+        variational_state: Given[VariationalState | None, ""] = None,
         *,
-        method: Any = None,
-        max_norm: Any = None,
+        method: Given[MethodOrSchedule | None, ""] = None,
+        max_norm: Given[ArrayLike, ""] | None = None,
         mode: Mode | None = None,
         holomorphic: bool = False,
-        lift: Any = 1.0,
+        lift: Given[ArrayLike, ""] = 1.0,
         block_size: int | None = None,
         memory_limit: int | str | None = None,
         precision: str = "highest",
-        factor_dtype: Any = None,
-        gram_dtype: Any = None,
+        factor_dtype: Given[DTypeLike | None, ""] = None,
+        gram_dtype: Given[DTypeLike | None, ""] = None,
         subselect: int | None = None,
         seed: int = 0,
         **unknown: Any,
@@ -133,35 +137,37 @@ class VMC(AbstractOptimizationDriver):
             raise TypeError(
                 f"VMC has no argument `{name}`: {_ELSEWHERE.get(name, 'see help(VMC) for those it has')}."
             )
-        if isinstance(optimizer, nk.vqs.VariationalState):  # VMC(hamiltonian, variational_state)
-            optimizer, variational_state = variational_state, optimizer
-        check_state(variational_state, hamiltonian)
+        state: Any = variational_state
+        rate: Any = optimizer
+        if isinstance(optimizer, VariationalState):  # VMC(hamiltonian, variational_state)
+            rate, state = variational_state, optimizer
+        check_state(state, hamiltonian)
         if method is None:
-            method = FisherSpring() if optimizer is None else Spring(1e-3, 0.9)
+            method = FisherSpring() if rate is None else Spring(1e-3, 0.9)
         first = method_at(method, 0)
-        memory, looks_back = first_state(first, variational_state.parameters)
-        if optimizer is None and not looks_back:
+        memory, looks_back = first_state(first, state.parameters)
+        if rate is None and not looks_back:
             raise TypeError(
                 f"`optimizer` must be a learning rate, a schedule or an optax transformation for "
                 f"{type(first).__name__}, which chooses no step size; leave out both it and `method` for "
                 f"steps that choose themselves."
             )
-        optimizer = as_transformation(1.0 if optimizer is None else optimizer)
+        transform = as_transformation(1.0 if rate is None else rate)
         if max_norm is not None:
             bound = real_scalar("max_norm", max_norm, low=0)
-            optimizer = optax.chain(optimizer, optax.clip_by_global_norm(float(bound)))
-        super().__init__(variational_state, optimizer, minimized_quantity_name="Energy")
+            transform = optax.chain(transform, optax.clip_by_global_norm(float(bound)))
+        super().__init__(state, transform, minimized_quantity_name="Energy")
         if subselect is not None:
-            if isinstance(variational_state, FullSumState):
+            if isinstance(state, FullSumState):
                 raise ValueError(
                     "`subselect` must be None for a FullSumState, which keeps all configurations."
                 )
-            positive_int("subselect", subselect, most=variational_state.n_samples, most_name="n_samples")
+            positive_int("subselect", subselect, most=state.n_samples, most_name="n_samples")
         self._ham = hamiltonian
         self.subselect, self.seed = subselect, seed
         self._lift = real_scalar("lift", lift, low=0)
         self._settings = make_settings(
-            variational_state,
+            state,
             mode,
             holomorphic,
             block_size,
@@ -185,7 +191,8 @@ class VMC(AbstractOptimizationDriver):
         return f"VMC({shown(self._method())}, {counts})"
 
     def info(self, depth: int = 0) -> str:
-        """What is minimised, how and with which settings, as text of several lines; `depth` indents it.
+        """Returns as text of several lines what is minimised, how and with which settings; `depth` indents
+        it.
 
         ```python
         print(driver.info())
@@ -202,7 +209,7 @@ class VMC(AbstractOptimizationDriver):
 
     @property
     def rejected_steps(self) -> int:
-        """How many steps were not finite and therefore left out."""
+        """How many steps were not finite and were therefore left out."""
         return int(self._rejected)
 
     @property
@@ -233,7 +240,7 @@ class VMC(AbstractOptimizationDriver):
         self._settings = self._settings._replace(block_size=size, memory_limit=None)
 
     def compute_loss_and_update(self) -> tuple[nk.stats.Stats, Params]:
-        """The energy's statistics and the method's direction, on the current samples.
+        """Returns the statistics of the energy and the method's direction on the current samples.
 
         The direction may be infinite or NaN: `update_parameters` then refuses it.
         """
@@ -253,7 +260,7 @@ class VMC(AbstractOptimizationDriver):
         return stats, direction
 
     def update_parameters(self, dp: Params) -> None:
-        """The optimizer's step along a direction; if anything of it is not finite, everything stays."""
+        """Takes the optimizer's step along a direction; if anything of it is not finite, everything stays."""
         before = self.method_state
         proposed, self._proposed = before if self._proposed is None else self._proposed, None
         after, ok = take(
@@ -316,7 +323,8 @@ class VMC(AbstractOptimizationDriver):
         """The chunk size that the memory limit stands for, measured once."""
         limit = self._settings.memory_limit
         if limit is not None and self._chunk_size is None and not isinstance(self.state, FullSumState):
-            self._chunk_size = chunk_size_for(self.state, self._ham, limit)
+            state: Any = self.state
+            self._chunk_size = chunk_size_for(state, self._ham, limit)
         return self._chunk_size
 
     def _log_additional_data(self, log_dict: dict) -> None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import netket as nk
 from jaxtyping import Array, Float, Inexact, Num
-from netket.operator import DiscreteJaxOperator, DiscreteOperator, to_sparse_cached
+from netket.operator import AbstractOperator, DiscreteJaxOperator, DiscreteOperator, to_sparse_cached
 from netket.utils import HashablePartial
 from netket.vqs import (
     FullSumState,
@@ -20,7 +20,7 @@ from netket.vqs import (
     get_local_kernel_arguments,
 )
 
-from .._checks import real_array
+from .._checks import Given, real_array
 from .._contracts import Params
 
 
@@ -204,11 +204,30 @@ def with_samples(vstate: Any, samples: Num[Array, "k sites"]) -> Any:
     return other
 
 
-def chunk_size_for(vstate: Any, hamiltonian: Any, memory_limit: int) -> int:
-    """The `chunk_size`, a power of two, with which NetKet's local energies need at most so many bytes.
+def chunk_size_for(
+    vstate: Given[MCState, ""], hamiltonian: Given[AbstractOperator, ""], memory_limit: int
+) -> int:
+    """Returns the `chunk_size` with which NetKet's local energies need at most so many bytes.
 
-    What one sample needs is read off the compiled program for eight of them. A smaller chunk size
-    that the state has already is kept.
+    It is a power of two. What one sample needs is read off the compiled program for eight of them. A smaller
+    chunk size that the state has already is kept.
+
+    **Arguments:**
+
+    - `vstate`: a `netket.vqs.MCState`.
+    - `hamiltonian`: the operator whose local energies are computed.
+    - `memory_limit`: the number of bytes.
+
+    ```python
+    import netket as nk
+    import snapgrad.netket as sgn
+
+    hilbert = nk.hilbert.Spin(0.5, 4)
+    hamiltonian = nk.operator.IsingJax(hilbert, nk.graph.Chain(4), h=1.0)
+    sampler = nk.sampler.MetropolisLocal(hilbert, n_chains=4)
+    vstate = nk.vqs.MCState(sampler, nk.models.RBM(param_dtype=float), n_samples=64)
+    vstate.chunk_size = sgn.chunk_size_for(vstate, hamiltonian, memory_limit=2**20)
+    ```
     """
     few = with_samples(vstate, flat_samples(vstate)[:8])
     found: Any = get_local_kernel_arguments(few, hamiltonian)

@@ -6,9 +6,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Inexact, Num
+from netket.operator import AbstractOperator
+from netket.vqs import VariationalState
 
-from .._checks import one_of, real_scalar
+from .._checks import Given, one_of, real_scalar
 from .._contracts import AbstractJacobian, Linearisation, Params
 from ..operators import jacobian, realify
 from ._local import (
@@ -60,6 +63,23 @@ class LiftedJacobian(AbstractJacobian):
     residual and J φ are orthogonal to it as well, so K may be given any eigenvalue there and the step
     stays the same; `gram` gives it `lift` times the mean of K's diagonal. Small damping then meets one
     (or two) zero eigenvalues less, which rounding would make negative.
+
+    `snapgrad.netket.linearise` makes it:
+
+    - `inner`: the centred and weighted rows.
+    - `root`: √w, one number for each configuration.
+    - `lift`: the eigenvalue of the kernel along √w, over the mean of its diagonal.
+
+    ```python
+    import netket as nk
+    import snapgrad.netket as sgn
+
+    hilbert = nk.hilbert.Spin(0.5, 4)
+    hamiltonian = nk.operator.IsingJax(hilbert, nk.graph.Chain(4), h=1.0)
+    vstate = nk.vqs.FullSumState(hilbert, nk.models.RBM(param_dtype=float))
+    lin = sgn.linearise(vstate, hamiltonian, lift=1.0)
+    lin.jacobian.gram() @ lin.jacobian.root             # along √w: one multiple of it, where it was zero
+    ```
     """
 
     inner: AbstractJacobian
@@ -68,11 +88,11 @@ class LiftedJacobian(AbstractJacobian):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`."""
+        """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
         return self.inner.shape
 
     def gram(self) -> Float[Array, "k k"]:
-        """J Jᵀ + ν √w √wᵀ, for each output."""
+        """Returns the lifted kernel, J Jᵀ + ν √w √wᵀ for each output, one number for each two rows."""
         K = self.inner.gram()
         outputs = K.shape[0] // self.root.size
         null = (self.lift * jnp.mean(jnp.diagonal(K))).astype(K.dtype) * jnp.outer(self.root, self.root)
@@ -80,15 +100,17 @@ class LiftedJacobian(AbstractJacobian):
         return K + (null[:, None, :, None] * block[None, :, None, :]).reshape(K.shape)
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ."""
+        """Multiplies the Jacobian with a tangent φ shaped like the parameters; returns J φ, one number per
+        row.
+        """
         return self.inner.mv(tangent)
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ u."""
+        """Multiplies the transposed Jacobian with one number per row; returns Jᵀ u, like the parameters."""
         return self.inner.rmv(cotangent)
 
     def dense(self) -> Float[Array, "k n"]:
-        """J as a matrix."""
+        """Returns the centred rows as one matrix."""
         return self.inner.dense()
 
 
@@ -108,18 +130,18 @@ class ResidualAt(eqx.Module):
 
 
 def linearise(
-    variational_state: Any,
-    hamiltonian: Any,
+    variational_state: Given[VariationalState, ""],
+    hamiltonian: Given[AbstractOperator, ""],
     *,
-    weights: Any = None,
+    weights: Given[ArrayLike, " k"] | None = None,
     mode: Mode | None = None,
     holomorphic: bool = False,
-    lift: Any = 0.0,
+    lift: Given[ArrayLike, ""] = 0.0,
     block_size: int | None = None,
     memory_limit: int | str | None = None,
     precision: str = "highest",
-    factor_dtype: Any = None,
-    gram_dtype: Any = None,
+    factor_dtype: Given[DTypeLike | None, ""] = None,
+    gram_dtype: Given[DTypeLike | None, ""] = None,
 ) -> Linearisation:
     """Residual 2(E_loc − ⟨E⟩)√w and centred rows √w ∂log ψ, on the state's current configurations.
 
@@ -131,7 +153,7 @@ def linearise(
 
     - `variational_state`: a `netket.vqs.MCState` or `FullSumState`.
     - `hamiltonian`: a Hermitian NetKet operator.
-    - `weights`: of the samples, where they were not drawn from |ψ|²; any positive scale.
+    - `weights`: the weights of the samples, where they were not drawn from |ψ|²; any positive scale.
     - `mode`: `"complex"` gives two rows a configuration, for the real and imaginary part; `"real"` leaves
       the phase out. By default as the output of the model is.
     - `holomorphic`: states that log ψ is holomorphic in parameters that are all complex: one backward
@@ -141,9 +163,20 @@ def linearise(
     - `block_size`, `precision`, `factor_dtype`, `gram_dtype`: as in `sg.jacobian`.
 
     ```python
-    lin = snapgrad.netket.linearise(vstate, hamiltonian)
-    direction, state = sg.Spring(1e-3, 0.9).direction(lin, state)
+    import netket as nk
+    import snapgrad.netket as sgn
+
+    hilbert = nk.hilbert.Spin(0.5, 4)
+    hamiltonian = nk.operator.IsingJax(hilbert, nk.graph.Chain(4), h=1.0)
+    vstate = nk.vqs.FullSumState(hilbert, nk.models.RBM(param_dtype=float))
+    lin = sgn.linearise(vstate, hamiltonian)
+    method = sg.Spring(1e-3, 0.9)
+    direction, state = method.direction(lin, method.init(vstate.parameters))
+    vstate.parameters = jax.tree.map(lambda p, d: p - 0.02 * d, vstate.parameters, direction)
     ```
+
+    **Returns:** a `sg.Linearisation` whose Jacobian is a `LiftedJacobian`. `TypeError` or `ValueError` if the
+    Hamiltonian is not Hermitian or belongs to another Hilbert space, or if an option does not fit the model.
     """
     check_state(variational_state, hamiltonian)
     settings = make_settings(

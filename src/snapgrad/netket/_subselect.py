@@ -12,7 +12,20 @@ from ..linalg import esp_ratios, rank_cutoff, select_vectors_by_volume
 
 
 class Selection(NamedTuple):
-    """Which configurations were kept, and weights that sum to one."""
+    """Which configurations of a pool `snapgrad.netket.select` has kept, and what they count.
+
+    - `chosen`: their numbers in the pool.
+    - `weights`: the weight of each of them in a mean; they sum to one.
+
+    ```python
+    import snapgrad.netket as sgn
+
+    J = jax.random.normal(jax.random.key(0), (8, 20))
+    energies = jax.random.normal(jax.random.key(1), (8,))
+    chosen, weights = sgn.select(jax.random.key(2), J @ J.T, 4, 1e-3)
+    weights @ energies[chosen]                          # an estimate of their mean over the pool
+    ```
+    """
 
     chosen: Int[Array, " k"]
     weights: Float[Array, " k"]
@@ -23,7 +36,7 @@ class Selection(NamedTuple):
 def select(
     key: PRNGKeyArray, K: Float[Array, "c c"], sample_size: int, damping: Float[Array, ""] | float
 ) -> Selection:
-    """Of the c configurations of a pool, k with P(S) ∝ det(K_SS + λI): squared volume sampling of the pool.
+    """Keeps k of the c configurations of a pool, by squared volume sampling: P(S) ∝ det(K_SS + λI).
 
     Configurations with unusual derivatives are kept more often than others; dividing by the probability
     π_i with which each is kept (Horvitz and Thompson) takes that out of every mean again, so that energy
@@ -33,8 +46,18 @@ def select(
     **Arguments:**
 
     - `K`: the kernel of the pool, one row per configuration.
-    - `sample_size`: k.
-    - `damping`: λ.
+    - `sample_size`: k, the number of rows in a sample.
+    - `damping`: the regularisation λ ≥ 0.
+
+    **Returns:** a `Selection`. `ValueError` if `sample_size` is larger than the pool.
+
+    ```python
+    import snapgrad.netket as sgn
+
+    J = jax.random.normal(jax.random.key(0), (8, 20))   # one row for each configuration of the pool
+    kept = sgn.select(jax.random.key(1), J @ J.T, 4, 1e-3)
+    kept.chosen, kept.weights                           # four of the eight, and weights that sum to one
+    ```
     """
     size = positive_int("sample_size", sample_size, most=K.shape[0], most_name="the size of the pool")
     w, V = jnp.linalg.eigh(K)

@@ -61,22 +61,26 @@ class DenseJacobian(AbstractFactored):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`."""
+        """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
         leaves = jax.tree.leaves(self.rows)
         k = leaves[0].shape[0]
         return k, sum(leaf.size // k for leaf in leaves)
 
     @property
     def outputs(self) -> int:
-        """One row belongs to each point."""
+        """How many rows belong to one point: one."""
         return 1
 
     def gram(self) -> Float[Array, "k k"]:
-        """J Jᵀ, a sum over leaves."""
+        """Returns the kernel J Jᵀ, one number for each two rows; it is summed over the leaves of the
+        parameters.
+        """
         return sum((gram(leaf) for leaf in self._matrices()[1:]), start=gram(self._matrices()[0]))
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ."""
+        """Multiplies the Jacobian with a tangent φ shaped like the parameters; returns J φ, one number per
+        row.
+        """
         same_tree("tangent", tangent, self._parameters(), "the parameters")
         products = [
             jnp.matmul(row, jnp.ravel(leaf), precision=Precision.HIGHEST)
@@ -85,17 +89,17 @@ class DenseJacobian(AbstractFactored):
         return sum(products[1:], start=products[0])
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ u."""
+        """Multiplies the transposed Jacobian with one number per row; returns Jᵀ u, like the parameters."""
         return jax.tree.map(
             lambda leaf: jnp.tensordot(cotangent, leaf, axes=1, precision=Precision.HIGHEST), self.rows
         )
 
     def dense(self) -> Float[Array, "k n"]:
-        """J as one matrix."""
+        """Returns J as one matrix, its columns in the order of `jax.flatten_util.ravel_pytree`."""
         return jnp.concatenate(self._matrices(), axis=1)
 
     def source(self, block_size: int | None = None, axis: str | None = None) -> Source:
-        """The rows as factors, for kernels with other blocks; they are all in memory already."""
+        """Returns the rows as factors, for kernels with other blocks; they are all in memory already."""
         del block_size, axis
         leaves = self._matrices()
 

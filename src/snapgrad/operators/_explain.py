@@ -58,7 +58,7 @@ class LeafReport(NamedTuple):
 class Explanation(NamedTuple):
     """How each leaf is handled; `flops` and `memory` are those of one `gram()`.
 
-    - `product_flops`: those of one product K v = J (Jᵀ v) without the kernel.
+    - `product_flops`: the floating-point operations of one product K v = J (Jᵀ v) without the kernel.
     - `iterations`: as many of such products cost as much as the kernel and its factorisation, so that
       `solver="cg"` is the cheaper one if it needs fewer.
     - `products`: in which precision the kernel is computed, in words.

@@ -49,9 +49,9 @@ def jacobian(
     - `batch`: a pytree of arrays that share their first axis, the points.
     - `block_size`: points whose factors exist at a time in `gram`; all of them by default.
     - `memory_limit`: bytes, or text such as `"2GiB"`, that `gram` may use; chooses the block size.
-    - `precision`: of the matrix products, as in `jax.default_matmul_precision`; JAX's own default on GPUs
-      (TF32) costs three digits. `"float16x3"` makes float32 kernels on NVIDIA cards of three products of
-      float16 parts, which are several times faster and about as accurate; elsewhere it is `"highest"`.
+    - `precision`: the precision of matrix products, as in `jax.default_matmul_precision`; JAX's own default
+      on GPUs (TF32) costs three digits. `"float16x3"` makes float32 kernels on NVIDIA cards of three products
+      of float16 parts, which are several times faster and about as accurate; elsewhere it is `"highest"`.
     - `factor_dtype`: compute the factors of the kernel in this real type, for example `jnp.float32`;
       products stay in the parameters' type. `gram_error` measures what it costs.
     - `gram_dtype`: the real type in which the kernel is accumulated and returned.

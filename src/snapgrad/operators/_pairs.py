@@ -30,23 +30,23 @@ class RealPairs(AbstractJacobian):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`."""
+        """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
         return self.inner.shape
 
     def gram(self) -> Float[Array, "k k"]:
-        """J Jᵀ."""
+        """Returns the kernel J Jᵀ, one number for each two rows; pairs do not change it."""
         return self.inner.gram()
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ, for φ in pairs."""
+        """Multiplies the Jacobian with a tangent φ given in pairs; returns J φ, one number per row."""
         return self.inner.mv(from_pairs(tangent))
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ u, in pairs."""
+        """Multiplies the transposed Jacobian with one number per row; returns Jᵀ u in pairs."""
         return to_pairs(self.inner.rmv(cotangent))
 
     def dense(self) -> Float[Array, "k n"]:
-        """J as a matrix; a leaf's real columns come before its imaginary ones, as in a pair."""
+        """Returns J as a matrix; a leaf's real columns come before its imaginary ones, as in a pair."""
         return self.inner.dense()
 
 
@@ -62,7 +62,7 @@ jax.tree_util.register_pytree_node(
 
 
 def to_pairs(params: Params) -> Params:
-    """The tree `params` with each complex leaf as a `RealPair` of its real and imaginary parts.
+    """Returns the tree `params` with each complex leaf as a `RealPair` of its real and imaginary parts.
 
     ```python
     sg.operators.to_pairs({"a": jnp.array(1.0), "z": jnp.array(2 + 3j)})      # "z": (2.0, 3.0)
@@ -72,7 +72,7 @@ def to_pairs(params: Params) -> Params:
 
 
 def from_pairs(pairs: Params) -> Params:
-    """The inverse of `to_pairs`: the tree `pairs` with each `RealPair` as one complex leaf.
+    """Undoes `to_pairs`: returns the tree `pairs` with each `RealPair` as one complex leaf.
 
     ```python
     sg.operators.from_pairs(sg.operators.to_pairs(jnp.array(2 + 3j)))          # 2 + 3j again

@@ -22,7 +22,8 @@ class Realified(eqx.Module):
 
 
 def realify(value: Any, *, holomorphic: bool = False) -> Any:
-    """Two real rows for each complex one, (Re, Im) next to each other.
+    """Makes two real rows of each complex one, (Re, Im) next to each other; returns what it is given, made
+    real.
 
     **Arguments:**
 

@@ -24,7 +24,7 @@ class RestrictedTrial(eqx.Module):
 
 
 def restrict(lin: Any, keep: Any) -> Any:
-    """The same linearisation on some of the parameters, the others being held fixed.
+    """Returns the same linearisation on some of the parameters, the others being held fixed.
 
     `lin` is a `Linearisation`, or a tree of them such as the pair that `sg.TwoBatch` takes; `keep` is as in
     `jac.restrict`. Directions have the structure of `keep`, and so have the steps that `residual_at` and

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import Precision
 from jax.sharding import AxisType, Mesh
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .._checks import Given, real_array
@@ -45,8 +46,8 @@ class AbstractRows(AbstractJacobian):
         """The number of rows that belong to one point."""
 
     @final
-    def scale(self, weights: Any) -> "AbstractRows":
-        """diag(w) J, with one weight per row, one per point for all of its rows, or one number for all.
+    def scale(self, weights: Given[ArrayLike, "..."]) -> "AbstractRows":
+        """Returns weighted rows, diag(w) J: with one weight per row, one per point, or one for all.
 
         ```python
         sg.DenseJacobian(jnp.eye(3)).scale(jnp.array([1.0, 2.0, 3.0])).dense()
@@ -61,8 +62,8 @@ class AbstractRows(AbstractJacobian):
         return self._scale(real_array("weights", array, ndim=1, rows=rows))
 
     @final
-    def centre(self, weights: Any = None) -> "AbstractRows":
-        """J − 1 (wᵀ J): every row less the weighted mean of the rows; equal weights if none are given.
+    def centre(self, weights: Given[ArrayLike, " p"] | None = None) -> "AbstractRows":
+        """Returns every row less the mean of the rows, J − 1 (wᵀ J), weighted by `weights` if given.
 
         The weights, one per point, are divided by their sum. Where a point has several rows (outputs), each
         output has its own mean.
@@ -81,7 +82,7 @@ class AbstractRows(AbstractJacobian):
 
     @final
     def cross(self, other: AbstractJacobian) -> Float[Array, "k q"]:
-        """The kernel J J'ᵀ with another block of rows on the same parameters.
+        """Returns the kernel J J'ᵀ with another block of rows on the same parameters.
 
         ```python
         sg.DenseJacobian(jnp.eye(3)).cross(sg.DenseJacobian(jnp.ones((2, 3))))      # [3, 2]
@@ -96,7 +97,7 @@ class AbstractRows(AbstractJacobian):
 
     @final
     def restrict(self, keep: Any) -> "AbstractRows":
-        """The columns of J that belong to some of the parameters, the others being held fixed.
+        """Returns the columns of J that belong to some of the parameters; the others are held fixed.
 
         `keep` is a tree of booleans (or a prefix of such a tree), or the parameters themselves with None or
         `optax.MaskedNode()` in place of what is frozen. `mv` then takes and `rmv` returns trees with the same
@@ -112,7 +113,7 @@ class AbstractRows(AbstractJacobian):
 
     @final
     def shard(self, mesh: Given[Mesh, ""]) -> "AbstractRows":
-        """The same rows spread over the devices of a one-dimensional `jax.sharding.Mesh`.
+        """Returns the same rows spread over the devices of a one-dimensional `jax.sharding.Mesh`.
 
         Points that devices cannot share evenly are no obstacle. Rows that are stored, as those of
         `sg.DenseJacobian`, stay where they are.
@@ -194,7 +195,7 @@ class ScaledJacobian(AbstractRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`."""
+        """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
         return self.inner.shape
 
     @property
@@ -203,19 +204,19 @@ class ScaledJacobian(AbstractRows):
         return self.inner.outputs
 
     def gram(self) -> Float[Array, "k k"]:
-        """diag(w) K diag(w)."""
+        """Returns the kernel of the weighted rows, diag(w) K diag(w), one number for each two rows."""
         return self.weights[:, None] * self.inner.gram() * self.weights[None, :]
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """W ∘ (J φ)."""
+        """Multiplies the weighted rows with a tangent φ shaped like the parameters; returns w ∘ (J φ)."""
         return self.weights * self.inner.mv(tangent)
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ (w ∘ u)."""
+        """Multiplies the transposed rows with one number each; returns Jᵀ (w ∘ u), like the parameters."""
         return self.inner.rmv(self.weights * cotangent)
 
     def dense(self) -> Float[Array, "k n"]:
-        """The weighted rows as a matrix."""
+        """Returns the weighted rows as a matrix."""
         return self.weights[:, None] * self.inner.dense()
 
     def _distribute(self, kernel: Callable[[AbstractRows], Float[Array, "_ q"]]) -> Float[Array, "k q"]:
@@ -250,7 +251,7 @@ class CentredJacobian(AbstractRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`."""
+        """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
         return self.inner.shape
 
     @property
@@ -259,7 +260,10 @@ class CentredJacobian(AbstractRows):
         return self.inner.outputs
 
     def gram(self) -> Float[Array, "k k"]:
-        """C K Cᵀ with C = I − 1wᵀ, in one pass: K − 1(Kw)ᵀ − (Kw)1ᵀ + wᵀKw."""
+        """Returns the kernel of the centred rows, C K Cᵀ with C = I − 1wᵀ, in one pass over K.
+
+        It is K − 1(Kw)ᵀ − (Kw)1ᵀ + wᵀKw.
+        """
         K = self.inner._moved().gram()
         k, o = K.shape[0], self.outputs
         grouped = K.reshape(k // o, o, k // o, o)
@@ -268,17 +272,17 @@ class CentredJacobian(AbstractRows):
         return (grouped - means - means.transpose(2, 3, 0, 1) + both).reshape(k, k)
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """C (J φ)."""
+        """Multiplies the centred rows with a tangent φ shaped like the parameters; returns C (J φ)."""
         return self._centre(self.inner.mv(tangent)[:, None])[:, 0]
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ (Cᵀ u)."""
+        """Multiplies the transposed rows with one number each; returns Jᵀ (Cᵀ u), like the parameters."""
         u = cotangent.reshape(-1, self.outputs)
         total = jnp.sum(u, axis=0, keepdims=True)
         return self.inner.rmv((u - self.weights[:, None] * total).reshape(-1))
 
     def dense(self) -> Float[Array, "k n"]:
-        """The centred rows as a matrix."""
+        """Returns the centred rows as a matrix."""
         return self._centre(self.inner.dense())
 
     def _centre(self, rows: Float[Array, "k q"]) -> Float[Array, "k q"]:
@@ -315,7 +319,7 @@ class RestrictedJacobian(AbstractRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`, where n counts the trained parameters."""
+        """`(k, n)`: how many rows there are, and how many numbers the trained parameters hold."""
         return self.inner.shape[0], self.selection.columns().size
 
     @property
@@ -324,19 +328,19 @@ class RestrictedJacobian(AbstractRows):
         return self.inner.outputs
 
     def gram(self) -> Float[Array, "k k"]:
-        """J Jᵀ, from the trained columns."""
+        """Returns the kernel J Jᵀ, to which trained columns alone contribute."""
         return gram(self.dense())
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ, where φ has no entries for frozen parameters."""
+        """Multiplies the Jacobian with a tangent φ, which has no entries for what is held fixed."""
         return self.inner.mv(self.selection.fill(tangent))
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """The trained leaves of Jᵀ u."""
+        """Multiplies the transposed Jacobian with one number per row; returns the trained part of Jᵀ u."""
         return self.selection.take(self.inner.rmv(cotangent))
 
     def dense(self) -> Float[Array, "k n"]:
-        """The trained columns as a matrix."""
+        """Returns the trained columns as a matrix."""
         return self.inner.dense()[:, self.selection.columns()]
 
     def _shard(self, mesh: Mesh) -> AbstractRows:
@@ -350,28 +354,30 @@ class AnyRows(AbstractRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`."""
+        """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
         return self.inner.shape
 
     @property
     def outputs(self) -> int:
-        """One row belongs to each point."""
+        """How many rows belong to one point: one."""
         return 1
 
     def gram(self) -> Float[Array, "k k"]:
-        """J Jᵀ."""
+        """Returns the kernel J Jᵀ, one number for each two rows."""
         return self.inner.gram()
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ."""
+        """Multiplies the Jacobian with a tangent φ shaped like the parameters; returns J φ, one number per
+        row.
+        """
         return self.inner.mv(tangent)
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ u."""
+        """Multiplies the transposed Jacobian with one number per row; returns Jᵀ u, like the parameters."""
         return self.inner.rmv(cotangent)
 
     def dense(self) -> Float[Array, "k n"]:
-        """J as a matrix."""
+        """Returns J as one matrix."""
         return self.inner.dense()
 
 

@@ -43,7 +43,7 @@ class ShardedJacobian(AbstractRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`, over all devices."""
+        """`(k, n)`: how many rows there are on all devices, and how many numbers the parameters hold."""
         return self.points * self.outputs, self.inner.shape[1]
 
     @property
@@ -52,16 +52,16 @@ class ShardedJacobian(AbstractRows):
         return self.inner.outputs
 
     def gram(self) -> Float[Array, "k k"]:
-        """J Jᵀ, each device holding its own rows of it."""
+        """Returns the kernel J Jᵀ, of which each device holds its own rows."""
         return self._cut(ring(self), 2)
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ, sharded by rows."""
+        """Multiplies the Jacobian with a tangent φ shaped like the parameters; returns J φ by rows."""
         same_tree("tangent", tangent, self._parameters(), "the parameters")
         return self._cut(_mv(self, tangent))
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ u, the sum over devices."""
+        """Multiplies the transposed Jacobian with one number per row; returns Jᵀ u, summed over devices."""
         if jnp.shape(cotangent) != self.shape[:1]:
             raise ValueError(
                 f"`cotangent` must have one entry per row, shape {self.shape[:1]}; "
@@ -70,7 +70,7 @@ class ShardedJacobian(AbstractRows):
         return _rmv(self, jnp.pad(cotangent, (0, self.inner.shape[0] - self.shape[0])))
 
     def dense(self) -> Float[Array, "k n"]:
-        """J as a matrix, sharded by rows."""
+        """Returns J as a matrix that is sharded by rows."""
         return self._cut(_dense(self))
 
     def _scale(self, weights: Float[Array, " k"]) -> AbstractRows:

@@ -28,7 +28,7 @@ class StackedJacobian(AbstractRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`."""
+        """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
         return sum(block.shape[0] for block in self.blocks), self.blocks[0].shape[1]
 
     @property
@@ -38,20 +38,22 @@ class StackedJacobian(AbstractRows):
         return counts.pop() if len(counts) == 1 else 1
 
     def gram(self) -> Float[Array, "k k"]:
-        """Kernels of the blocks on the diagonal, kernels between them off it."""
+        """Returns the kernel of all rows: those of the blocks on its diagonal, and between them off it."""
         return _stacked_gram(self.blocks)
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ."""
+        """Multiplies the Jacobian with a tangent φ shaped like the parameters; returns J φ, block after
+        block.
+        """
         return jnp.concatenate([block.mv(tangent) for block in self.blocks])
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ u."""
+        """Multiplies the transposed Jacobian with one number per row; returns Jᵀ u, summed over blocks."""
         parts = [block.rmv(u) for block, u in zip(self.blocks, self._split(cotangent), strict=True)]
         return jax.tree.map(lambda *leaves: sum(leaves[1:], start=leaves[0]), *parts)
 
     def dense(self) -> Float[Array, "k n"]:
-        """J as a matrix."""
+        """Returns J as one matrix, block below block."""
         return jnp.concatenate([block.dense() for block in self.blocks])
 
     def _split(self, rows: Float[Array, "k ..."]) -> list[Float[Array, "_ ..."]]:
@@ -88,7 +90,8 @@ def _stacked_gram(blocks: tuple[AbstractRows, ...]) -> Float[Array, "k k"]:
 
 
 def stack(blocks: Given[Sequence[AbstractJacobian], ""]) -> StackedJacobian:
-    """Rows of several Jacobians on the same parameters, for example a PINN's interior and boundary.
+    """Returns the rows of several Jacobians on the same parameters as one, such as a PINN's interior and
+    boundary.
 
     **Arguments:**
 

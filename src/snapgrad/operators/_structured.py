@@ -58,7 +58,9 @@ class StructuredJacobian(AbstractFactored):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(k, n)`; a complex parameter counts as two."""
+        """`(k, n)`: how many rows there are, and how many numbers the parameters hold; a complex one counts
+        as two.
+        """
         n = sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(self.params))
         return self.points * self.outputs, n
 
@@ -69,7 +71,7 @@ class StructuredJacobian(AbstractFactored):
         return jnp.finfo(jnp.result_type(*leaves, jnp.finfo(self.output[1]).dtype)).dtype
 
     def gram(self, block_size: int | None = None) -> Float[Array, "k k"]:
-        """J Jᵀ, without J.
+        """Returns the kernel J Jᵀ, one number for each two rows, without forming J.
 
         With a `block_size` of b points (here or given to `sg.jacobian`) the factors of at most two blocks
         exist at a time, and are computed again for each block before theirs. `explain` states the bound.
@@ -78,12 +80,17 @@ class StructuredJacobian(AbstractFactored):
         return _gram(self, block_size)
 
     def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """J φ."""
+        """Multiplies the Jacobian with a tangent φ shaped like the parameters; returns J φ, one number per
+        row.
+        """
         same_tree("tangent", tangent, self.params, "the parameters")
         return _mv(self, jax.tree.map(lambda p, t: jnp.asarray(t).astype(p.dtype), self.params, tangent))
 
     def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Jᵀ u; for a complex leaf the real and imaginary parts hold the two gradients."""
+        """Multiplies the transposed Jacobian with one number per row; returns Jᵀ u, like the parameters.
+
+        For a complex leaf the real and imaginary parts hold the two gradients.
+        """
         if jnp.shape(cotangent) != self.shape[:1]:
             raise ValueError(
                 f"`cotangent` must have one entry per row, shape {self.shape[:1]}; "
@@ -92,7 +99,7 @@ class StructuredJacobian(AbstractFactored):
         return _rmv(self, jnp.asarray(cotangent))
 
     def dense(self) -> Float[Array, "k n"]:
-        """J as a matrix; a complex leaf gives its real columns, then its imaginary ones."""
+        """Returns J as a matrix; a complex leaf gives its real columns, then its imaginary ones."""
         k, n = self.shape
         _memory.require(
             k * n * jnp.dtype(self.dtype).itemsize,
@@ -102,28 +109,33 @@ class StructuredJacobian(AbstractFactored):
         return _dense(self)
 
     def explain(self) -> Explanation:
-        """A table: how each leaf is handled, why, and what it costs; `str()` of it is meant to be read."""
+        """Returns a table: how each leaf is handled, why, and what it costs; `str()` of it is meant to be
+        read.
+        """
         plan, _ = self._factor_plan()
         return explain(plan, self._sizes(), self.options)
 
     def values(self) -> Float[Array, " k"]:
-        """The outputs f(θ, x_i) themselves, one for each row."""
+        """Returns the outputs f(θ, x_i) themselves, one number for each row."""
         return _values(self)
 
     @property
     def gram_dtype(self) -> Any:
-        """The real type of the kernel."""
+        """The real type of the numbers of the kernel."""
         name = self.options.gram_dtype
         return self.dtype if name is None else jnp.dtype(name)
 
     @property
     def source_dtype(self) -> Any:
-        """The real type of the factors."""
+        """The real type of the factors that the kernel is made of."""
         name = self.options.factor_dtype
         return self.dtype if name is None else jnp.dtype(name)
 
     def gram_error(self, key: PRNGKeyArray, gram: Float[Array, "k k"] | None = None) -> Float[Array, ""]:
-        """The relative error of K v on a random v, against J (Jᵀ v) in the parameters' own precision."""
+        """Returns the relative error of K v on a random v.
+
+        It is measured against J (Jᵀ v) in the parameters' own precision.
+        """
         v = jax.random.normal(key, self.shape[:1], self.dtype)
         K = self.gram() if gram is None else gram
         exact = self.mv(self.rmv(v))
@@ -131,7 +143,10 @@ class StructuredJacobian(AbstractFactored):
         return jnp.linalg.norm(given - exact) / jnp.linalg.norm(exact)
 
     def plan(self) -> Plan:
-        """The gradient of one row and how each leaf is kept: read once for each function and shape."""
+        """Returns how the gradient of one row is computed and how each leaf is kept.
+
+        It is read once for each function and shape.
+        """
         x = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), self.batch)
         given = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (self.params, x, self.fn_arrays)
@@ -157,7 +172,9 @@ class StructuredJacobian(AbstractFactored):
         return plan
 
     def source(self, block_size: int | None = None, axis: str | None = None) -> Source:
-        """Factors of blocks of rows, for kernels; `axis` names the mesh axis that holds other rows."""
+        """Returns the factors of blocks of rows, for kernels; `axis` names the mesh axis that holds other
+        rows.
+        """
         plan, jac = self._factor_plan()
         block = choose_block(plan, self._sizes(), self.options, block_size)
         check_memory(plan, self._sizes(), block)

@@ -30,6 +30,7 @@ from ._march import march as march
 from ._network import MLP as MLP
 from ._network import Equinox as Equinox
 from ._network import Flax as Flax
+from ._network import Network as Network
 from ._operators import Derivatives as Derivatives
 from ._operators import biharmonic as biharmonic
 from ._operators import derivative as derivative

@@ -85,7 +85,7 @@ class ResidualAdaptive(AbstractSampler):
         self.num_rows = None
 
     def init(self, key: PRNGKeyArray) -> State:
-        """Evenly spread points, which part is the oldest, and a count of steps."""
+        """Returns evenly spread points, which part of them is the oldest, and a count of steps."""
         drawn = draw_points(self.problem.blocks, key, True)
         batch = {block.name: _even(block, drawn[block.name]) for block in self.problem.blocks}
         return batch, jnp.zeros(()), jnp.zeros((), int)
@@ -93,7 +93,7 @@ class ResidualAdaptive(AbstractSampler):
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """The points of this step, some of them chosen anew by their residuals when it is time."""
+        """Returns the points of a step, some of them chosen anew by their residuals when it is time."""
         batch, oldest, count = state
         period = jnp.minimum(self.refresh_every, 1 + count // 4)
         next_oldest = oldest + self.parts / period

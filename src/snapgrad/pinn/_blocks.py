@@ -80,7 +80,9 @@ class Block(eqx.Module):
         self.weight = real_scalar("weight", weight, low=0)
 
     def draw(self, key: PRNGKeyArray, spread: bool = True) -> Any:
-        """Points for one step, evenly spread or independent; the given ones where the domain is `Points`."""
+        """Returns points for one step, evenly spread or independent; the given ones where the domain is
+        `Points`.
+        """
         if isinstance(self.domain, Points):
             return self.domain.subset(key, self.points)
         return (self.domain.spread if spread else self.domain.sample)(key, self.points)

@@ -69,12 +69,12 @@ class Box(AbstractShape):
 
     @property
     def periods(self) -> dict[int, float]:
-        """The periodic coordinates and their lengths."""
+        """The coordinates in which the box is periodic, each with the length of its period."""
         lengths = np.asarray(self.high - self.low).tolist()
         return {i: length for i, length in enumerate(lengths) if self.periodic[i]}
 
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """`low` and `high`."""
+        """Returns the two corners, `low` and `high`."""
         return self.low, self.high
 
     @property
@@ -84,29 +84,31 @@ class Box(AbstractShape):
 
     @property
     def unit_dim(self) -> int:
-        """One number for each coordinate."""
+        """How many uniform numbers place a point: one for each coordinate."""
         return self.dim
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """Scaled and shifted."""
+        """Returns points of the unit cube scaled and shifted into the box."""
         return self.low[None] + (self.high - self.low)[None] * unit
 
     @property
     def volume(self) -> Float[Array, ""]:
-        """The product of its sides."""
+        """The volume of the box, the product of the lengths of its sides."""
         return jnp.prod(self.high - self.low)
 
     def inside(self, x: Float[Array, " d"]) -> Bool[Array, ""]:
-        """Whether one point is in it."""
+        """Returns whether one point is in the box; its sides belong to it."""
         return jnp.all((self.low <= x) & (x <= self.high))
 
     def surfaces(self, low: Float[Array, " d"], high: Float[Array, " d"]) -> tuple[AbstractSurface, ...]:
-        """Its faces, if it has any."""
+        """Returns the faces of the box, if it has any."""
         del low, high
         return () if all(self.periodic) else (BoxBoundary(self),)
 
     def whole_boundary(self) -> "BoxBoundary":
-        """Its faces, but for those of periodic coordinates; `ValueError` where none is left."""
+        """Returns the faces of the box, but for those of periodic coordinates; `ValueError` where none is
+        left.
+        """
         return BoxBoundary(self)
 
 
@@ -137,11 +139,11 @@ class BoxBoundary(AbstractSurface):
 
     @property
     def unit_dim(self) -> int:
-        """One number for each coordinate, and one that chooses the face."""
+        """How many uniform numbers place a point: one for each coordinate, and one that chooses the face."""
         return self.box.dim + 1
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """A point of the box, moved along one coordinate to a face."""
+        """Returns points of the box, each moved along one coordinate to a face."""
         walls, areas = self._walls, self._areas[self._walls]
         edges = jnp.cumsum(jnp.repeat(areas / 2, 2)) / jnp.sum(areas)
         face = jnp.clip(
@@ -154,15 +156,17 @@ class BoxBoundary(AbstractSurface):
 
     @property
     def area(self) -> Float[Array, ""]:
-        """That of all faces."""
+        """The area of all faces together; in two dimensions the length of all sides."""
         return 2 * jnp.sum(self._areas[self._walls])
 
     def level(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        """The largest signed distance from a face."""
+        """Returns the largest of the signed distances from the faces: negative inside the box, positive
+        outside.
+        """
         return jnp.max(self._heights(x))
 
     def normal(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """That of the nearest face."""
+        """Returns the unit vector that points outward from the face nearest to a point."""
         face = jnp.argmax(self._heights(x))
         sign = jnp.where(face < self.dim, -1.0, 1.0)
         return jnp.where(jnp.arange(self.dim) == face % self.dim, sign, 0.0)
@@ -211,28 +215,30 @@ class Sphere(AbstractSurface):
 
     @property
     def unit_dim(self) -> int:
-        """One number for each coordinate, which becomes a normal one."""
+        """How many uniform numbers place a point: one for each coordinate, which becomes a normal one."""
         return self.dim
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """Directions of normal vectors."""
+        """Returns points in the directions of normal vectors, at the distance of the radius from
+        the centre.
+        """
         return self.centre[None] + self.radius * _directions(unit)
 
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """The corners of the cube around it."""
+        """Returns the corners of the smallest box around the sphere."""
         return self.centre - self.radius, self.centre + self.radius
 
     @property
     def area(self) -> Float[Array, ""]:
-        """2 π^{d/2} r^{d−1} / Γ(d/2)."""
+        """The area, 2 π^{d/2} r^{d−1} / Γ(d/2); in two dimensions the circumference."""
         return self.dim * _unit_ball(self.dim) * self.radius ** (self.dim - 1)
 
     def level(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        """The distance from the centre beyond the radius."""
+        """Returns the signed distance of one point from the sphere: negative inside, positive outside."""
         return jnp.linalg.norm(x - self.centre) - self.radius
 
     def normal(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """Away from the centre."""
+        """Returns the unit vector that points away from the centre."""
         away = x - self.centre
         return away / jnp.maximum(jnp.linalg.norm(away), jnp.finfo(away.dtype).tiny)
 
@@ -264,34 +270,36 @@ class Ball(AbstractShape):
 
     @property
     def unit_dim(self) -> int:
-        """One number for each coordinate, and one for the distance from the centre."""
+        """How many uniform numbers place a point: one for each coordinate, and one for the distance from the
+        centre.
+        """
         return self.dim + 1
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """A direction and a distance."""
+        """Returns points at random directions and distances from the centre."""
         distance = self.surface.radius * unit[:, :1] ** (1 / self.dim)
         return self.surface.centre[None] + distance * _directions(unit[:, 1:])
 
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """The corners of the cube around it."""
+        """Returns the corners of the smallest box around the ball."""
         return self.surface.bounds()
 
     @property
     def volume(self) -> Float[Array, ""]:
-        """π^{d/2} r^d / Γ(d/2 + 1)."""
+        """The volume, π^{d/2} r^d / Γ(d/2 + 1)."""
         return _unit_ball(self.dim) * self.surface.radius**self.dim
 
     def inside(self, x: Float[Array, " d"]) -> Bool[Array, ""]:
-        """Whether one point is in it."""
+        """Returns whether one point is in the ball; its surface belongs to it."""
         return self.surface.level(x) <= 0
 
     def surfaces(self, low: Float[Array, " d"], high: Float[Array, " d"]) -> tuple[AbstractSurface, ...]:
-        """The sphere around it."""
+        """Returns the sphere around the ball."""
         del low, high
         return (self.surface,)
 
     def whole_boundary(self) -> Sphere:
-        """The sphere around it."""
+        """Returns the sphere around the ball."""
         return self.surface
 
 
@@ -328,49 +336,51 @@ class SpaceTime(AbstractDomain):
 
     @property
     def dim(self) -> int:
-        """How many coordinates a point has."""
+        """How many coordinates a point has, time included."""
         return self.space.dim + 1
 
     @property
     def unit_dim(self) -> int:
-        """Those of space, and one for time."""
+        """How many uniform numbers place a point: as many as in space, and one for time."""
         return self.space.unit_dim + 1
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """Time, then space."""
+        """Returns points (t, x₁, …): time comes first, then the place in space."""
         time = self.start + (self.end - self.start) * unit[:, :1]
         return jnp.concatenate([time, self.space.place(unit[:, 1:])], axis=1)
 
     @property
     def periods(self) -> dict[int, float]:
-        """Those of space."""
+        """The coordinates in which space is periodic, each with its period; those of space are 1, 2, …"""
         return {axis + 1: length for axis, length in self.space.periods.items()}
 
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """Those of time and of space."""
+        """Returns the first time and the lower corner of space, and the last time and the upper corner."""
         low, high = self.space.bounds()
         return jnp.append(self.start, low), jnp.append(self.end, high)
 
     @property
     def share(self) -> float | None:
-        """As in space."""
+        """The share of candidates that belong to the domain, which is that of space; None where all do."""
         return self.space.share
 
     def accepts(self, unit: Float[Array, "N q"], points: Float[Array, "N d"]) -> Bool[Array, " N"]:
-        """Those whose place belongs to the domain of space."""
+        """Returns which candidates belong to the domain: those whose place belongs to the domain of space."""
         return self.space.accepts(unit[:, 1:], points[:, 1:])
 
     def normals(self, points: Float[Array, "N d"]) -> Float[Array, "N d"] | None:
-        """Those of space, where it has them."""
+        """Returns the outward normals of space with a zero for time in front, or None where space
+        has none.
+        """
         found = self.space.normals(points[:, 1:])
         return None if found is None else jnp.pad(found, ((0, 0), (1, 0)))
 
     def initial(self) -> "SpaceTime":
-        """The domain of space at the start."""
+        """Returns all of space at the first time, the domain for a block with the initial condition."""
         return SpaceTime(self.space, self.start, self.start)
 
     def boundary(self, *, normals: bool = False, where: Callable | None = None) -> "SpaceTime":
-        """The boundary of space at all times; options as for the boundary of space.
+        """Returns the boundary of space at all times; the options are those of the boundary of space.
 
         `where` sees points of space, without time; a `normal` has a zero for time in front, so that
         `sg.pinn.directional(u, x, normal)` is the derivative across the boundary.
@@ -427,11 +437,13 @@ class Points(eqx.Module):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """How many points there are."""
         return jax.tree.leaves(self.rows)[0].shape[0]
 
     def subset(self, key: PRNGKeyArray, count: int) -> Any:
-        """All rows, or a uniform subset of them."""
+        """Returns all points where `count` is their number, else so many of them, chosen
+        uniformly at random.
+        """
         if count == self.count:
             return self.rows
         chosen = random_subset(key, self.count, count)

@@ -54,18 +54,24 @@ class AbstractDomain(eqx.Module):
 
     @property
     def periods(self) -> dict[int, float]:
-        """The coordinates in which the domain is periodic, and the length of a period: none of them."""
+        """The coordinates in which the domain is periodic, each with the length of its period; by default
+        none.
+        """
         return {}
 
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """The corners of a box around the domain: here around a few thousand of its points."""
+        """Returns the corners of a box around the domain: by default of one around a few thousand of its
+        points.
+        """
         points = self.spread(jax.random.key(0), 4096)
         points = points.x if isinstance(points, Sites) else points
         return jnp.min(points, axis=0), jnp.max(points, axis=0)
 
     @abc.abstractmethod
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """Points of the domain, or candidates, from points of the unit cube, uniform from uniform."""
+        """Maps points of the unit cube to points of the domain, or to candidates; uniform ones to uniform
+        ones.
+        """
 
     @property
     def share(self) -> float | None:
@@ -73,22 +79,28 @@ class AbstractDomain(eqx.Module):
         return None
 
     def accepts(self, unit: Float[Array, "N q"], points: Float[Array, "N d"]) -> Bool[Array, " N"]:
-        """Which candidates belong to the domain, where `share` is given."""
+        """Returns which candidates belong to the domain, where `share` is given."""
         del unit
         return jnp.ones(points.shape[0], bool)
 
     def normals(self, points: Float[Array, "N d"]) -> Float[Array, "N d"] | None:
-        """Outward normals at points of the domain, where residuals are to receive them."""
+        """Returns outward normals at points of the domain, where residuals are to receive them, else None."""
         del points
         return None
 
     def sample(self, key: PRNGKeyArray, count: int) -> Float[Array, "N d"] | Sites:
-        """Independent uniform points."""
+        """Draws independent uniform points.
+
+        Returns an array `[count, d]`, with normals beside it where the domain has them.
+        """
         shape = (_candidates(positive_int("count", count), self.share), self.unit_dim)
         return self._drawn(jax.random.uniform(key, shape), count)
 
     def spread(self, key: PRNGKeyArray, count: int) -> Float[Array, "N d"] | Sites:
-        """Evenly spread points: a Sobol sequence, shifted at random around the unit cube."""
+        """Draws evenly spread points, a Sobol sequence that is shifted at random around the unit cube.
+
+        Returns what `sample` returns.
+        """
         shift = jax.random.uniform(key, (1, self.unit_dim))
         candidates = _candidates(positive_int("count", count), self.share)
         levels = jnp.asarray(sobol(self.unit_dim, candidates), shift.dtype)

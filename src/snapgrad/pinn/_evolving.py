@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import positive_int
+from .._checks import Given, positive_int
 from .._contracts import Params
 from ._domains import Box, SpaceTime
 from ._drawing import AbstractDomain
-from ._network import check_network, evaluate
+from ._network import Network, check_network, evaluate
 
 CELLS, DEGREE = 512, 12
 """Polynomials in so many cells are exact to 1e-13 for fronts as wide as a hundredth of the box."""
@@ -94,7 +94,7 @@ class Evolving(eqx.Module):
     - `network`: N, any network of (t, x), which sees the start as t = 0.
     - `domain`: a `sg.pinn.SpaceTime` on a `sg.pinn.Box` of one dimension; its start is t₀ and its length T.
     - `start`: u₀, a function of a point (t, x) at the start.
-    - `velocity`: for equations of second order in time u̇₀, another such function: u = u₀ + (t − t₀)u̇₀ + s²N.
+    - `velocity`: u̇₀ for equations of second order in time, another such function: u = u₀ + (t − t₀)u̇₀ + s²N.
     - `lift`: a function of a point that holds what is known of the solution and hard to learn, such as how a
       kink of u₀ spreads: u = lift(t, x) + (u₀ − lift at t₀) + s N. By default there is none.
     - `cells`: u₀ is stored as a polynomial of degree 12 in each of so many cells. By default they are 512,
@@ -121,12 +121,12 @@ class Evolving(eqx.Module):
 
     def __init__(
         self,
-        network: Any,
+        network: Given[Network, ""],
         domain: AbstractDomain,
-        start: Any,
+        start: Given[Callable, ""],
         *,
-        velocity: Any = None,
-        lift: Any = None,
+        velocity: Given[Callable | None, ""] = None,
+        lift: Given[Callable | None, ""] = None,
         cells: int | None = None,
     ):
         if not isinstance(domain, SpaceTime) or not isinstance(domain.space, Box):
@@ -169,7 +169,7 @@ class Evolving(eqx.Module):
         self.speed = None if velocity is None else kept(velocity, True)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside."""
+        """Returns random initial parameters of the network inside."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -184,13 +184,15 @@ class Evolving(eqx.Module):
         return known + local * self.speed(x[1]) + s**2 * out
 
     def after(self, before: Callable, domain: SpaceTime) -> "Evolving":
-        """The same for a later domain, from where another solution is at its start."""
+        """Returns the same network for a later domain; it starts where another solution, `before`, is at that
+        time.
+        """
         velocity = None if self.speed is None else jax.tree_util.Partial(_rate, before)
         cells = len(self.held.coefficients) if isinstance(self.held, Cells) else None
         return Evolving(self.network, domain, before, velocity=velocity, lift=self.lift, cells=cells)
 
     def until(self, end: float) -> "Evolving":
-        """The same for a domain that ends earlier."""
+        """Returns the same network for a domain that ends at the time `end`."""
         duration = jnp.asarray(end, float) - self.start
         return eqx.tree_at(lambda network: network.duration, self, duration)
 

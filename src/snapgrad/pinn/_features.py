@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import Given, positive_int, real_array
 from .._contracts import Params
 from ._domains import AbstractDomain
-from ._network import MLP, check_network, evaluate
+from ._network import MLP, Network, check_network, evaluate
 
 
 class Scaled(eqx.Module):
@@ -40,7 +40,7 @@ class Scaled(eqx.Module):
 
     def __init__(
         self,
-        network: Any,
+        network: Given[Network, ""],
         low: Given[ArrayLike | Sequence[float], " d"],
         high: Given[ArrayLike | Sequence[float], " d"],
     ):
@@ -51,7 +51,7 @@ class Scaled(eqx.Module):
             raise ValueError(f"`low` must be below `high` in every coordinate, got {low!r} and {high!r}.")
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside."""
+        """Returns random initial parameters of the network inside."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -85,7 +85,7 @@ class Periodic(eqx.Module):
     periods: tuple[tuple[int, float], ...] = eqx.field(static=True)
     harmonics: int = eqx.field(static=True)
 
-    def __init__(self, network: Any, periods: Mapping[int, float], harmonics: int = 1):
+    def __init__(self, network: Given[Network, ""], periods: Mapping[int, float], harmonics: int = 1):
         self.network = check_network(network)
         if not isinstance(periods, Mapping) or not periods:
             raise TypeError(f"`periods` must be a dictionary {{axis: length}}, got {periods!r}.")
@@ -98,11 +98,11 @@ class Periodic(eqx.Module):
         self.harmonics = positive_int("harmonics", harmonics)
 
     def features(self, dim: int) -> int:
-        """How many inputs the network inside must take where a point has `dim` coordinates."""
+        """Returns how many inputs the network inside must take where a point has `dim` coordinates."""
         return dim + (2 * self.harmonics - 1) * len(self.periods)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside."""
+        """Returns random initial parameters of the network inside."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -148,7 +148,7 @@ class Fourier(eqx.Module):
 
     def __init__(
         self,
-        network: Any,
+        network: Given[Network, ""],
         frequencies: Given[ArrayLike | Sequence[Sequence[float]], "F d"],
         trained: bool = False,
     ):
@@ -159,7 +159,7 @@ class Fourier(eqx.Module):
     @classmethod
     def random(
         cls,
-        network: Any,
+        network: Given[Network, ""],
         inputs: int,
         count: int,
         scale: Given[ArrayLike | Sequence[float], "..."] = np.pi,
@@ -179,12 +179,14 @@ class Fourier(eqx.Module):
         return cls(network, np.broadcast_to(size, shape) * normal, trained)
 
     def features(self, dim: int) -> int:
-        """How many inputs the network inside must take."""
+        """Returns how many inputs the network inside must take: two for each frequency."""
         del dim
         return 2 * self.frequencies.shape[0]
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside, and the frequencies where they are trained."""
+        """Returns random initial parameters of the network inside, and the frequencies where they are
+        trained.
+        """
         inner = self.network.init(key)
         return {"frequencies": self.frequencies, "network": inner} if self.trained else inner
 
@@ -213,7 +215,8 @@ def network(
     periodic: Mapping[int, float] | None = None,
     harmonics: int = 1,
 ) -> Any:
-    """A good network for a domain: its coordinates scaled to [−1, 1], periodic where the domain is.
+    """Returns a good network for a domain: its coordinates scaled to [−1, 1], periodic where the
+    domain is.
 
     **Arguments:**
 

@@ -26,7 +26,7 @@ class AbstractBoundary(AbstractDomain):
 
     @abc.abstractmethod
     def normal(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The unit vector that points outward at one point of the boundary."""
+        """Returns the unit vector that points outward at one point of the boundary."""
 
 
 class AbstractSurface(AbstractBoundary):
@@ -34,7 +34,9 @@ class AbstractSurface(AbstractBoundary):
 
     @abc.abstractmethod
     def level(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        """Negative inside the shape, positive outside; near the surface the distance to it."""
+        """Returns a number that is negative inside the shape and positive outside; near the surface its size
+        is the distance from it.
+        """
 
 
 class AbstractShape(AbstractDomain):
@@ -42,34 +44,41 @@ class AbstractShape(AbstractDomain):
 
     @abc.abstractmethod
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """The corners of a box around it, infinite where it has no bound."""
+        """Returns the corners of a box around the shape, infinite where it has no bound."""
 
     @property
     @abc.abstractmethod
     def volume(self) -> Float[Array, ""]:
-        """The volume: an area in two dimensions, a length in one."""
+        """The volume of the shape: an area in two dimensions, a length in one."""
 
     @abc.abstractmethod
     def inside(self, x: Float[Array, " d"]) -> Bool[Array, ""]:
-        """Whether one point is in it."""
+        """Returns whether one point is in the shape."""
 
     @abc.abstractmethod
     def surfaces(self, low: Float[Array, " d"], high: Float[Array, " d"]) -> tuple[AbstractSurface, ...]:
-        """Those of the simple shapes it is made of, as far as they lie between `low` and `high`."""
+        """Returns the surfaces of the simple shapes it is made of, as far as they lie between `low` and
+        `high`.
+        """
 
     @abc.abstractmethod
     def whole_boundary(self) -> AbstractBoundary:
-        """All of its boundary."""
+        """Returns all of the boundary."""
 
-    def contains(self, x: Given[ArrayLike | Sequence[float], "*N d"]) -> Bool[Array, "*N"]:
-        """Whether points are in it: one point `[d]`, or an array of them `[..., d]`."""
+    def contains(
+        self, x: Given[ArrayLike | Sequence[float] | Sequence[Sequence[float]], "*N d"]
+    ) -> Bool[Array, "*N"]:
+        """Returns whether points are in the shape: for one point `[d]`, or for each of an array `[..., d]`.
+
+        `ValueError` if they have another number of coordinates.
+        """
         x = jnp.asarray(x, float)
         if x.ndim == 0 or x.shape[-1] != self.dim:
             raise ValueError(f"`x` must hold points of {self.dim} coordinates, got shape {x.shape}.")
         return jax.vmap(self.inside)(x.reshape(-1, self.dim)).reshape(x.shape[:-1])
 
     def boundary(self, *, normals: bool = False, where: Callable | None = None) -> AbstractDomain:
-        """Its boundary, or a part of it.
+        """Returns the boundary of the shape, or a part of it.
 
         - `normals`: whether residuals receive the outward normal at a point, by the keyword `normal`.
         - `where`: a function of a point that says whether it belongs to the part, such as
@@ -158,16 +167,18 @@ class Combination(AbstractShape):
 
     @property
     def unit_dim(self) -> int:
-        """One number for each coordinate."""
+        """How many uniform numbers place a candidate: one for each coordinate."""
         return self.dim
 
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """The corners of a box around it."""
+        """Returns the corners of a box around the shape, infinite where it has no bound."""
         return self.low, self.high
 
     @property
     def periods(self) -> dict[int, float]:
-        """Those of both; of a difference, those of the first."""
+        """The coordinates in which the shape is periodic: those of both shapes; of a difference, those of the
+        first.
+        """
         first, second = self.first.periods, self.second.periods
         if self.kind == "difference":
             return first
@@ -180,32 +191,34 @@ class Combination(AbstractShape):
 
     @property
     def share(self) -> float:
-        """How much of the box around it it fills."""
+        """The share of candidates that belong to the shape: how much of the box around it it fills."""
         return self.filled
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """Points of the box around it."""
+        """Returns points of the box around the shape, the candidates; `ValueError` where there is no such
+        box.
+        """
         _check_bounded(self)
         return self.low[None] + (self.high - self.low)[None] * unit
 
     def accepts(self, unit: Float[Array, "N q"], points: Float[Array, "N d"]) -> Bool[Array, " N"]:
-        """Those inside."""
+        """Returns which candidates are inside the shape."""
         del unit
         return jax.vmap(self.inside)(points)
 
     def inside(self, x: Float[Array, " d"]) -> Bool[Array, ""]:
-        """Whether one point is in it."""
+        """Returns whether one point is in the combination of the two shapes."""
         first, second = self.first.inside(x), self.second.inside(x)
         if self.kind == "union":
             return first | second
         return first & (second if self.kind == "intersection" else ~second)
 
     def surfaces(self, low: Float[Array, " d"], high: Float[Array, " d"]) -> tuple[AbstractSurface, ...]:
-        """Those of both."""
+        """Returns the surfaces of both shapes."""
         return (*self.first.surfaces(low, high), *self.second.surfaces(low, high))
 
     def whole_boundary(self) -> "Boundary":
-        """All of its boundary."""
+        """Returns all of the boundary; `ValueError` where the shape has no bounds."""
         _check_bounded(self)
         return Boundary(self)
 
@@ -245,16 +258,16 @@ class Boundary(AbstractBoundary):
 
     @property
     def unit_dim(self) -> int:
-        """One number chooses the surface, and the others a point of it."""
+        """How many uniform numbers place a point: one chooses the surface, the others a point of it."""
         return 1 + max(piece.unit_dim for piece in self.pieces)
 
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """Those of the shape."""
+        """Returns the corners of the box around the shape."""
         return self.shape.bounds()
 
     @property
     def share(self) -> float:
-        """How much of all surfaces is boundary."""
+        """The share of candidates that belong to the boundary: how much of all surfaces is boundary."""
         return self.found
 
     @property
@@ -263,19 +276,22 @@ class Boundary(AbstractBoundary):
         return self.found * jnp.sum(jnp.stack([piece.area for piece in self.pieces]))
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """A point of one of the surfaces."""
+        """Returns points, each of one of the surfaces; they are candidates for points of the boundary."""
         placed = jnp.stack([piece.place(unit[:, 1 : 1 + piece.unit_dim]) for piece in self.pieces])
         return placed[self._piece(unit), jnp.arange(unit.shape[0])]
 
     def accepts(self, unit: Float[Array, "N q"], points: Float[Array, "N d"]) -> Bool[Array, " N"]:
-        """Those on the boundary of the result that no earlier surface has as well."""
+        """Returns which candidates are on the boundary.
+
+        Where surfaces coincide, only those of the first are.
+        """
         levels = jnp.stack([jax.vmap(piece.level)(points) for piece in self.pieces])
         owner = jnp.argmax(jnp.abs(levels) < self._tolerance, axis=0)
         below, above = jax.vmap(self._sides)(points)[1:]
         return (owner == self._piece(unit)) & (below != above)
 
     def normal(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The unit vector that points outward at one point of the boundary."""
+        """Returns the unit vector that points outward at one point of the boundary."""
         normal, below, _ = self._sides(x)
         return jnp.where(below, normal, -normal)
 
@@ -336,12 +352,12 @@ class BoundaryPart(AbstractDomain):
 
     @property
     def unit_dim(self) -> int:
-        """As for all of the boundary."""
+        """How many uniform numbers place a point, which is as many as for all of the boundary."""
         return self.whole.unit_dim
 
     @property
     def share(self) -> float | None:
-        """How many candidates are in the part."""
+        """The share of candidates that belong to the part; None where all of them do."""
         return self.found
 
     @property
@@ -351,11 +367,11 @@ class BoundaryPart(AbstractDomain):
         return self.whole.area * (1.0 if self.found is None else self.found) / whole
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """As for all of the boundary."""
+        """Returns points of all of the boundary, which are candidates for points of the part."""
         return self.whole.place(unit)
 
     def accepts(self, unit: Float[Array, "N q"], points: Float[Array, "N d"]) -> Bool[Array, " N"]:
-        """Those on the boundary for which `where` is true."""
+        """Returns which candidates are on the boundary and chosen by `where`."""
         found = self.whole.accepts(unit, points)
         if self.where is None:
             return found
@@ -368,7 +384,7 @@ class BoundaryPart(AbstractDomain):
         return found & chosen
 
     def normals(self, points: Float[Array, "N d"]) -> Float[Array, "N d"] | None:
-        """Outward normals, where residuals are to receive them."""
+        """Returns outward normals where residuals are to receive them, else None."""
         return jax.vmap(self.whole.normal)(points) if self.oriented else None
 
 

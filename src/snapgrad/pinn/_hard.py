@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import Given
 from .._contracts import Params
 from ._domains import AbstractDomain, Box, SpaceTime
-from ._network import check_network, evaluate
+from ._network import Network, check_network, evaluate
 
 ENDS = ("low", "high")
 
@@ -41,7 +41,7 @@ class Hard(eqx.Module):
     distance: Callable = eqx.field(static=True)
     lift: Callable = eqx.field(static=True)
 
-    def __init__(self, network: Any, distance: Callable, lift: Callable | None = None):
+    def __init__(self, network: Given[Network, ""], distance: Callable, lift: Callable | None = None):
         self.network = check_network(network)
         self.distance = _function("distance", distance)
         self.lift = _function("lift", _zero if lift is None else lift)
@@ -49,7 +49,7 @@ class Hard(eqx.Module):
     @classmethod
     def box(
         cls,
-        network: Any,
+        network: Given[Network, ""],
         domain: AbstractDomain,
         value: Given[Callable | float, ""] = 0.0,
         *,
@@ -57,7 +57,7 @@ class Hard(eqx.Module):
         initial: Given[Callable | float, ""] | None = None,
         velocity: Given[Callable | float, ""] | None = None,
     ) -> "Hard":
-        """A network that is given on faces of a box, at the start of space–time, or both.
+        """Makes a network that is given on faces of a box, at the start of space–time, or on both.
 
         On faces the distance is Π 4(x − a)(b − x)/(b − a)²; at the start it is t, or t² where the velocity
         is given as well, with t from 0 to 1 over the domain's time.
@@ -66,12 +66,12 @@ class Hard(eqx.Module):
 
         - `network`: N, any network.
         - `domain`: a `sg.pinn.Box`, or a `sg.pinn.SpaceTime` on one (on any domain where `faces=()`).
-        - `value`: of u on the faces: a number, or a function of a point that has the right values there and
-          is smooth everywhere.
+        - `value`: what u is on the faces: a number, or a function of a point that has the right values there
+          and is smooth everywhere.
         - `faces`: an axis stands for both of its faces, `(axis, "low")` or `(axis, "high")` for one. By
           default all that are not periodic; `()` for none. Axes count the coordinates of a point, so that
           those of space are 1, 2, … in space–time.
-        - `initial`, `velocity`: of u and ∂u/∂t at the start; numbers or functions of a point. They must
+        - `initial`, `velocity`: what u and ∂u/∂t are at the start; numbers or functions of a point. They must
           agree with `value` where faces and start meet, or the faces are missed by the difference.
 
         ```python
@@ -121,7 +121,7 @@ class Hard(eqx.Module):
         return cls(network, distance, lift)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Those of the network inside."""
+        """Returns random initial parameters of the network inside."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:

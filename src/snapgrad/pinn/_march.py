@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from .._checks import Given, positive_int
@@ -19,7 +20,7 @@ from ..training import DEFAULT_STEPS, fit, with_options_of
 from ._blocks import Block
 from ._domains import SpaceTime
 from ._evolving import Evolving
-from ._network import evaluate
+from ._network import Network, evaluate
 from ._problem import PINN
 from ._solve import Solution, solve
 
@@ -42,11 +43,11 @@ class Shifted(eqx.Module):
     network: Any
     start: Float[Array, ""]
 
-    def __init__(self, network: Any, start: Any):
+    def __init__(self, network: Given[Network, ""], start: Given[ArrayLike, ""]):
         self.network, self.start = network, jnp.asarray(start, float)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """The parameters of the network."""
+        """Returns random initial parameters of the network."""
         return self.network.init(key)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -95,7 +96,11 @@ Maker = Callable[..., PINN]
 
 @with_options_of(fit)
 def march(
-    problem: Any, key: PRNGKeyArray, *, slabs: Given[int | Sequence[float], ""] = 8, **options: Any
+    problem: Given[PINN | Callable[..., PINN], ""],
+    key: PRNGKeyArray,
+    *,
+    slabs: Given[int | Sequence[float], ""] = 8,
+    **options: Any,
 ) -> Marched:
     """Solves a time-dependent problem slab after slab; the end of one is the start of the next.
 
@@ -153,8 +158,8 @@ def march(
         params, budget = found.params, budget.after(found)
         if found.reason == "callback":
             break
-    complete = isinstance(problem, PINN) and len(done) == len(times) - 1
-    return _joined(tuple(done), times[: len(done) + 1], problem.test if complete else None)
+    test = problem.test if isinstance(problem, PINN) and len(done) == len(times) - 1 else None
+    return _joined(tuple(done), times[: len(done) + 1], test)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -24,6 +24,36 @@ ACTIVATIONS: dict[str, Callable] = {
     "sigmoid": jax.nn.sigmoid,
 }
 """The activations that `sg.pinn.MLP` knows by name; all of them are smooth."""
+
+
+class Network(Protocol):
+    """What the library takes for a network: anything with `init(key)` that is called as `network(params, x)`.
+
+    `init` returns random parameters, any pytree of floating-point arrays. A call returns what the network
+    says at one point x, an array of its coordinates: one number, or an array of outputs. It must be smooth in
+    x as far as the equation takes derivatives.
+
+    ```python
+    class Gaussians(eqx.Module):                # a sum of bumps
+        count: int
+
+        def init(self, key):
+            return {"at": jax.random.uniform(key, (self.count, 2)), "height": jnp.zeros(self.count)}
+
+        def __call__(self, params, x):
+            return jnp.exp(-4 * jnp.sum((x[None] - params["at"]) ** 2, axis=1)) @ params["height"]
+
+    problem = sg.pinn.PINN(Gaussians(20), sg.pinn.zoo("poisson-2d").blocks)
+    ```
+    """
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """Returns random initial parameters."""
+        ...
+
+    def __call__(self, params: Params, x: Any, /) -> Any:
+        """Returns the output at one point."""
+        ...
 
 
 class MLP(eqx.Module):
@@ -59,7 +89,7 @@ class MLP(eqx.Module):
         self.sizes, self.activation = sizes, found
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Weights `[in, out]` and biases, one pair per layer.
+        """Returns random initial parameters: weights `[in, out]` and biases, one pair per layer.
 
         Weights are Glorot normal and biases zero. Sine layers have random phases and weights that keep the
         mean square of values and of slopes from layer to layer.
@@ -102,7 +132,7 @@ class Equinox(eqx.Module):
     make: Callable = eqx.field(static=True)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """The module's floating-point arrays."""
+        """Makes the module and returns its floating-point arrays, which are what is trained."""
         return eqx.filter(self.make(key), eqx.is_inexact_array)
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
@@ -142,7 +172,7 @@ class Flax(eqx.Module):
         self.module, self.inputs = module, positive_int("inputs", inputs)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """The module's variables; `ValueError` if some of them are not parameters."""
+        """Returns the module's initial variables; `ValueError` if some of them are not parameters."""
         variables = self.module.init(key, jnp.zeros(self.inputs))
         if set(variables) != {"params"}:
             raise ValueError(

@@ -18,7 +18,7 @@ from ..structure.compat import ClosedJaxpr, Literal
 from ._blocks import Block, Row, Weighted, draw_points, points_of, taken
 from ._domains import Points
 from ._drawing import AbstractDomain, Sites
-from ._network import check_network, evaluate
+from ._network import Network, check_network, evaluate
 from ._sampling import Collocation
 
 REFRESH_EVERY = 100
@@ -75,12 +75,12 @@ class PINN(AbstractProblem):
 
     def __init__(
         self,
-        network: Any,
+        network: Given[Network, ""],
         blocks: Sequence[Block],
         exact: Callable | tuple[ArrayLike, ArrayLike] | None = None,
         unknowns: Mapping[str, Any] | None = None,
         measured: Callable | None = None,
-        fields: Mapping[str, Any] | None = None,
+        fields: Given[Mapping[str, Network] | None, ""] = None,
     ):
         self.fields = dict(fields or {})
         for name, value in {"network": network, **self.fields}.items():
@@ -113,7 +113,8 @@ class PINN(AbstractProblem):
         self.loss_points = self.draw(jax.random.key(1))
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """`{"network": ..., "unknowns": ..., "fields": ...}`: fresh weights and the first guesses.
+        """Returns `{"network": ..., "unknowns": ..., "fields": ...}`: random weights and the
+        first guesses.
 
         Weights take JAX's default precision, which is that of the points: float64 once x64 is switched on,
         even for modules that ask for float32.
@@ -131,40 +132,45 @@ class PINN(AbstractProblem):
         return drawn | {"unknowns": self.unknowns}
 
     def u(self, params: Params, x: Given[ArrayLike | Sequence[float], " d"]) -> Array:
-        """The network at one point `[d]`, or at each point of an array `[..., d]`."""
+        """Evaluates the network at one point `[d]`, or at each point of an array `[..., d]`."""
         return _everywhere(partial(evaluate, self.network, params["network"]), x)
 
     def field(self, name: str, params: Params, x: Given[ArrayLike | Sequence[float], " d"]) -> Array:
-        """An unknown field at one point `[d]`, or at each point of an array `[..., d]`."""
+        """Evaluates an unknown field at one point `[d]`, or at each point of an array `[..., d]`."""
         if name not in self.fields:
             raise ValueError(f"`name` must be one of the fields {', '.join(self.fields)}; got {name!r}.")
         return _everywhere(partial(evaluate, self.fields[name], params["fields"][name]), x)
 
     def compared(self, params: Params, points: Float[Array, "N d"]) -> Float[Array, "N *o"]:
-        """What `exact` is compared with at each of these points: u, or what `measured` makes of it."""
+        """Returns what `exact` is compared with at each of these points: u, or what `measured`
+        makes of it.
+        """
         if self.measured is None:
             return self.u(params, points)
         measured = self.measured
         return jax.vmap(lambda x: measured(partial(self.u, params), x))(points)
 
     def draw(self, key: PRNGKeyArray, spread: bool = True) -> dict[str, Any]:
-        """Points for one step, `{block name: points}`."""
+        """Returns points for one step, `{block name: points}`."""
         return draw_points(self.blocks, key, spread)
 
     def counts(self, params: Params) -> tuple[int, int]:
-        """How many rows a step has, and how many parameters there are."""
+        """Returns how many rows a step has, and how many parameters there are."""
         key = jax.random.key(0)
         shapes = jax.eval_shape(lambda params, key: self.residuals(params, self.draw(key)), params, key)
         rows = sum(leaf.size for leaf in jax.tree.leaves(shapes))
         return rows, sum(leaf.size for leaf in jax.tree.leaves(params))
 
     def default_sampler(self, params: Params) -> AbstractSampler:
-        """Evenly spread points, kept for a while where they outnumber the parameters, else fresh ones."""
+        """Returns a sampler of evenly spread points.
+
+        They are kept for a while where they outnumber the parameters, and fresh at each step elsewhere.
+        """
         rows, size = self.counts(params)
         return Collocation(self.blocks, refresh_every=REFRESH_EVERY if rows > size else 1, warm_up=True)
 
     def linearise(self, params: Params, batch: Batch) -> Linearisation:
-        """The weighted residuals of all blocks, stacked, and their rows."""
+        """Returns the weighted residuals of all blocks, stacked, and their Jacobian."""
         float_params("params", params)
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             if leaf.dtype != jnp.result_type(float):
@@ -185,14 +191,16 @@ class PINN(AbstractProblem):
         )
 
     def residuals(self, params: Params, batch: Batch) -> dict[str, Array]:
-        """Unweighted residuals of each block."""
+        """Returns the residuals of each block without their weights."""
         return {
             block.name: jax.vmap(self._row(block), (None, 0))(params, points_of(batch[block.name]))
             for block in self.blocks
         }
 
     def metrics(self, params: Params) -> dict[str, Scalar]:
-        """`loss` on points of its own, `relative_l2` where the solution is known, and the unknowns."""
+        """Returns `loss` on points of its own, `relative_l2` where the solution is known, and the
+        unknowns.
+        """
         found = {"loss": jnp.sum(self._residual(params, self.loss_points) ** 2) / 2}
         if self.test is not None:
             points, values = self.test
@@ -201,7 +209,9 @@ class PINN(AbstractProblem):
         return found | {name: value for name, value in params["unknowns"].items() if value.ndim == 0}
 
     def check(self, params: Params, batch: Batch) -> None:
-        """Raise if a block's residual is not finite here."""
+        """Raises `ValueError` that names a block whose residual is not finite, and a point where
+        it is not.
+        """
         residuals = eqx.filter_jit(PINN.residuals)(self, params, batch)
         for block in self.blocks:
             values = np.asarray(residuals[block.name]).reshape(block.points, -1)

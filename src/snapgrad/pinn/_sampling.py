@@ -49,14 +49,16 @@ class Collocation(AbstractSampler):
         self.num_rows = None
 
     def init(self, key: PRNGKeyArray) -> State:
-        """The first points, their age and a count of steps; nothing where each step has its own."""
+        """Returns the first points, their age and a count of steps; nothing where each step has its own
+        points.
+        """
         zero = jnp.zeros((), int)
         return () if self.refresh_every == 1 else (self._batch(key), zero, zero)
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """The points of this step."""
+        """Returns the points of a step: those of the last one, or fresh ones when it is time."""
         del linearise
         if self.refresh_every == 1:
             return self._batch(key), state

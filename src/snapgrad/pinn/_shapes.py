@@ -53,34 +53,34 @@ class HalfSpace(AbstractShape):
 
     @property
     def unit_dim(self) -> int:
-        """One number for each coordinate."""
+        """How many uniform numbers would place a point: one for each coordinate."""
         return self.dim
 
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """Infinite, but for a plane across one coordinate."""
+        """Returns the bounds, which are infinite but for a plane across one coordinate."""
         across = jnp.abs(self.direction) == 1
         high = jnp.where(across & (self.direction > 0), self.point, jnp.inf)
         return jnp.where(across & (self.direction < 0), self.point, -jnp.inf), high
 
     @property
     def volume(self) -> Float[Array, ""]:
-        """Infinite."""
+        """The volume, which is infinite."""
         return jnp.asarray(jnp.inf)
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """There is no uniform point."""
+        """Raises `ValueError`: a half-space has no end, so that no point of it can be uniform."""
         raise _unbounded()
 
     def inside(self, x: Float[Array, " d"]) -> Bool[Array, ""]:
-        """Whether one point is in it."""
+        """Returns whether one point is on the inner side of the plane, or on it."""
         return self.direction @ (x - self.point) <= 0
 
     def surfaces(self, low: Float[Array, " d"], high: Float[Array, " d"]) -> tuple[AbstractSurface, ...]:
-        """A piece of its plane that covers the box from `low` to `high`."""
+        """Returns a piece of the plane that covers the box from `low` to `high`."""
         return (Plane(self, low, high),)
 
     def whole_boundary(self) -> "Plane":
-        """There is no end to it."""
+        """Raises `ValueError`: a plane has no end, so that no point of it can be uniform."""
         raise _unbounded()
 
 
@@ -167,50 +167,52 @@ class Polygon(AbstractShape):
 
     @property
     def dim(self) -> int:
-        """Two."""
+        """How many coordinates a point has: two."""
         return 2
 
     @property
     def unit_dim(self) -> int:
-        """One number for each coordinate."""
+        """How many uniform numbers place a candidate: one for each coordinate."""
         return 2
 
     def bounds(self) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """The corners of the box around it."""
+        """Returns the corners of the smallest box around the polygon."""
         return jnp.min(self.edges.vertices, axis=0), jnp.max(self.edges.vertices, axis=0)
 
     @property
     def volume(self) -> Float[Array, ""]:
-        """Its area."""
+        """The area of the polygon."""
         low, high = self.bounds()
         return self.filled * jnp.prod(high - low)
 
     @property
     def share(self) -> float:
-        """How much of the box around it it fills."""
+        """The share of candidates that belong to the polygon: how much of the box around it it fills."""
         return self.filled
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """Points of the box around it."""
+        """Returns points of the box around the polygon, which are candidates for points of it."""
         low, high = self.bounds()
         return low[None] + (high - low)[None] * unit
 
     def accepts(self, unit: Float[Array, "N q"], points: Float[Array, "N d"]) -> Bool[Array, " N"]:
-        """Those inside."""
+        """Returns which candidates are inside the polygon."""
         del unit
         return self.contains(points)
 
     def inside(self, x: Float[Array, " d"]) -> Bool[Array, ""]:
-        """Whether a ray from the point crosses an odd number of edges."""
+        """Returns whether one point is in the polygon: whether a ray from it crosses an odd
+        number of edges.
+        """
         return self.edges.encloses(x)
 
     def surfaces(self, low: Float[Array, " d"], high: Float[Array, " d"]) -> tuple[AbstractSurface, ...]:
-        """Its edges."""
+        """Returns the edges of the polygon."""
         del low, high
         return (self.edges,)
 
     def whole_boundary(self) -> "PolygonBoundary":
-        """Its edges."""
+        """Returns the edges of the polygon."""
         return self.edges
 
 
@@ -234,21 +236,21 @@ class PolygonBoundary(AbstractSurface):
 
     @property
     def dim(self) -> int:
-        """Two."""
+        """How many coordinates a point has: two."""
         return 2
 
     @property
     def unit_dim(self) -> int:
-        """One number: how far along the edges."""
+        """How many uniform numbers place a point: one, which says how far along the edges it is."""
         return 1
 
     @property
     def area(self) -> Float[Array, ""]:
-        """The circumference."""
+        """The length of all edges, the circumference of the polygon."""
         return jnp.sum(self._lengths)
 
     def place(self, unit: Float[Array, "N q"]) -> Float[Array, "N d"]:
-        """A point at that distance along the edges."""
+        """Returns the points at these distances along the edges."""
         ends = jnp.cumsum(self._lengths)
         distance = unit[:, 0] * ends[-1]
         edge = jnp.searchsorted(ends, distance, side="right", method="compare_all")
@@ -257,18 +259,20 @@ class PolygonBoundary(AbstractSurface):
         return self.vertices[edge] + along[:, None] * self._sides[edge]
 
     def level(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        """The signed distance."""
+        """Returns the signed distance of one point from the edges: negative inside the polygon."""
         distance = jnp.min(self._distances(x))
         return jnp.where(self.encloses(x), -distance, distance)
 
     def normal(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """To the right of the nearest edge."""
+        """Returns the unit vector that points outward from the edge nearest to a point."""
         nearest = jnp.argmin(self._distances(x))
         side = self._sides[nearest] / self._lengths[nearest]
         return jnp.stack([side[1], -side[0]])
 
     def encloses(self, x: Float[Array, " d"]) -> Bool[Array, ""]:
-        """Whether a ray from the point crosses an odd number of edges."""
+        """Returns whether a point is inside the polygon: whether a ray from it crosses an odd number of
+        edges.
+        """
         start, end = self.vertices, jnp.roll(self.vertices, -1, axis=0)
         spans = (start[:, 1] > x[1]) != (end[:, 1] > x[1])
         rise = jnp.where(spans, end[:, 1] - start[:, 1], 1.0)

@@ -48,12 +48,12 @@ class Solution(Result):
 
     @property
     def unknowns(self) -> dict[str, Array]:
-        """The coefficients found."""
+        """The unknown coefficients that were found, by name."""
         return self.params["unknowns"]
 
     @property
     def fields(self) -> dict[str, Callable]:
-        """The fields found, each a function of points as the solution is."""
+        """The unknown fields that were found, by name; each is a function of points, as the solution is."""
         return {name: partial(self.problem.field, name, self.params) for name in self.problem.fields}
 
     def error_bars(

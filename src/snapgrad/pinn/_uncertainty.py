@@ -36,7 +36,7 @@ class ErrorBars(eqx.Module):
 
     - `problem`, `params`: the `sg.pinn.PINN` that was solved, and the parameters that were found.
     - `errors`: the standard error of each unknown coefficient, `{name: error}`.
-    - `intervals`: where it lies with probability `level`, `{name: (low, high)}`.
+    - `intervals`: where each coefficient lies with probability `level`, `{name: (low, high)}`.
     - `bars(x)`: the standard error of u at a point `[d]`, or at each point of an array `[..., d]`.
     - `bars.field(name, x)`: the same for an unknown field.
     - `noise`: the standard deviation of the data, given or estimated, for each block of data.
@@ -71,7 +71,7 @@ class ErrorBars(eqx.Module):
 
     @property
     def errors(self) -> dict[str, Array]:
-        """The standard error of each unknown coefficient."""
+        """The standard error of each unknown coefficient, by name."""
         rows = np.linalg.norm(np.asarray(self.root), axis=1)
         found = {}
         for name, entries in _entries(self.params).items():
@@ -81,7 +81,7 @@ class ErrorBars(eqx.Module):
 
     @property
     def intervals(self) -> dict[str, tuple[Array, Array]]:
-        """Where each unknown coefficient lies with probability `level`."""
+        """The interval in which each unknown coefficient lies with probability `level`, by name."""
         from scipy.stats import t  # takes seconds to import
 
         wide = float(t.ppf(0.5 + self.level / 2, self.freedom))
@@ -96,7 +96,7 @@ class ErrorBars(eqx.Module):
         return _spread(self, None, jnp.asarray(x))
 
     def field(self, name: str, x: Given[ArrayLike | Sequence[float], "*N d"]) -> Array:
-        """The standard error of an unknown field at x."""
+        """Returns the standard error of an unknown field at x."""
         return _spread(self, name, jnp.asarray(x))
 
     @property

@@ -18,7 +18,7 @@ CANONICAL = (*(name for name, entry in BASIC.items() if entry.record is not None
 
 
 def zoo(name: str, *, hidden: Sequence[int] | None = None, points: Sequence[int] | None = None) -> PINN:
-    """The problem of that name, with its own network and number of points unless you give others.
+    """Returns the problem of that name, with its own network and number of points unless you give others.
 
     **Arguments:**
 

@@ -9,7 +9,7 @@ from .._checks import positive_int, real_array
 
 
 def singular_values(name: str, count: int) -> Float[Array, " n"]:
-    """Singular values σ_i for i = 1 … `count`.
+    """Returns the singular values σ_i for i = 1 … `count`.
 
     The `name` is `"flat"` (all one), `"power:p"` (i^−p) or `"exp:r"` (e^{−r(i−1)}), with a number for p or r;
     any other is a `ValueError`.
@@ -33,13 +33,13 @@ def singular_values(name: str, count: int) -> Float[Array, " n"]:
 
 
 def spectrum_matrix(key: PRNGKeyArray, values: Float[Array, " n"], num_rows: int) -> Float[Array, "m n"]:
-    """A random matrix Q₁ diag(values) Q₂, with Q₁ (m × n) and Q₂ (n × n) random with orthonormal columns.
+    """Returns a random matrix Q₁ diag(values) Q₂, Q₁ (m × n) and Q₂ (n × n) having orthonormal columns.
 
     **Arguments:**
 
-    - `key`: the randomness.
+    - `key`: a JAX random key; the same key gives the same result.
     - `values`: the n singular values.
-    - `num_rows`: m ≥ n; `ValueError` if it is less.
+    - `num_rows`: m ≥ n, the number of rows; `ValueError` if it is less.
 
     ```python
     J = sg.problems.spectrum_matrix(jax.random.key(0), jnp.array([1.0, 0.5, 0.2, 0.1]), 6)     # [6, 4]
@@ -64,7 +64,7 @@ def spectrum_matrix(key: PRNGKeyArray, values: Float[Array, " n"], num_rows: int
 def gaussian_matrix(
     key: PRNGKeyArray, num_rows: int, num_columns: int, inflation: float = 1.0
 ) -> Float[Array, "m n"]:
-    """A matrix of standard normal entries, the first row times `inflation`, scaled to ‖J‖₂ = 1.
+    """Returns a matrix of standard normal entries, the first row times `inflation`, scaled to ‖J‖₂ = 1.
 
     It has `num_rows` rows and `num_columns` columns; `key` is its randomness.
 
@@ -77,7 +77,7 @@ def gaussian_matrix(
 
 
 def wishart_hessian(key: PRNGKeyArray, size: int) -> Float[Array, "m m"]:
-    """A random Hessian: LLᵀ/‖LLᵀ‖₂ with a square L of `size` × `size` standard normal entries.
+    """Returns a random Hessian: LLᵀ/‖LLᵀ‖₂ with a square L of `size` × `size` standard normal entries.
 
     ```python
     H = sg.problems.wishart_hessian(jax.random.key(0), 6)      # [6, 6]
@@ -89,7 +89,7 @@ def wishart_hessian(key: PRNGKeyArray, size: int) -> Float[Array, "m m"]:
 
 
 def linear_hessian(key: PRNGKeyArray, size: int, condition: float = 100.0) -> Float[Array, "m m"]:
-    """A random Hessian with a given condition number: Q D Qᵀ with a random orthogonal Q.
+    """Returns a random Hessian with a given condition number: Q D Qᵀ with a random orthogonal Q.
 
     The diagonal D falls from 1 to 1/κ like 1/(1 + (i−1)(κ−1)/(m−1)); m is `size` and κ is `condition`.
 

@@ -53,27 +53,29 @@ class LeastSquares(AbstractProblem):
 
     @property
     def num_rows(self) -> int:
-        """The number of rows of the data."""
+        """The number m of rows of the data."""
         return jax.tree.leaves(self.data)[0].shape[0]
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """The trained part of the initial parameters; None stands where a leaf is held fixed."""
+        """Returns the trained part of the initial parameters; None stands where a leaf is held fixed."""
         return self.first if self.maker is None else trainable("init", self.maker(key))
 
     def complete(self, params: Params) -> Params:
-        """The trained parameters together with what is held fixed: the model as it was given."""
+        """Returns the trained parameters together with what is held fixed: the model as it was given."""
         return eqx.combine(params, self.fixed)
 
     def linearise(self, params: Params, batch: Int[Array, " k"]) -> Linearisation:
-        """The residuals of some rows, their Jacobian, and the residuals after a trial step."""
+        """Returns the residuals of some rows, their Jacobian, and how the residuals are after a
+        trial step.
+        """
         return linearise(self._row, params, self._take(batch))
 
     def metrics(self, params: Params) -> dict[str, Scalar]:
-        """`loss`: the mean over all rows of ½‖residual‖²."""
+        """Returns `loss`: the mean over all rows of ½‖residual‖²."""
         return {"loss": mean_over_rows(lambda row: jnp.sum(self._row(params, row) ** 2) / 2, self.data)}
 
     def check(self, params: Params, batch: Int[Array, " k"]) -> None:
-        """`ValueError` that names a row whose residual is NaN or infinite."""
+        """Raises `ValueError` that names a row whose residual is NaN or infinite."""
         found = np.asarray(self._values(params, self._take(batch))).reshape(len(batch), -1)
         bad = np.flatnonzero(~np.all(np.isfinite(found), axis=1))
         if bad.size:

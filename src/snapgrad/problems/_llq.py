@@ -24,10 +24,10 @@ class LeastQuadratics(AbstractProblem):
 
     **Arguments:**
 
-    - `jacobian`: J, `[m, n]`.
-    - `hessian`: H, `[m, m]`, symmetric positive definite; None for the identity.
-    - `rhs`: b, `[m]`. Or else
-    - `solution`: θ*, from which b = HJθ* is made, so that the problem is consistent.
+    - `jacobian`: the matrix J, `[m, n]`.
+    - `hessian`: the matrix H, `[m, m]`, symmetric positive definite; None for the identity.
+    - `rhs`: the right-hand side b, `[m]`. Or else
+    - `solution`: the solution θ*, from which b = HJθ* is made, so that the problem is consistent.
 
     Either way `problem.solution` is the minimiser in range(Jᵀ). `ValueError` if both or neither of `rhs` and
     `solution` are given, if shapes do not fit, or if H is not symmetric positive definite.
@@ -45,7 +45,14 @@ class LeastQuadratics(AbstractProblem):
     rhs: Float[Array, " m"]
     solution: Float[Array, " n"]
 
-    def __init__(self, jacobian: Any, hessian: Any = None, *, rhs: Any = None, solution: Any = None):
+    def __init__(
+        self,
+        jacobian: Given[ArrayLike, "m n"],
+        hessian: Given[ArrayLike, "m m"] | None = None,
+        *,
+        rhs: Given[ArrayLike, " m"] | None = None,
+        solution: Given[ArrayLike, " n"] | None = None,
+    ):
         J = real_array("jacobian", jacobian, ndim=2)
         m, n = J.shape
         H = None if hessian is None else _positive_definite("hessian", hessian, m).astype(J.dtype)
@@ -71,12 +78,12 @@ class LeastQuadratics(AbstractProblem):
         return self.jacobian.shape[0]
 
     def init(self, key: PRNGKeyArray) -> Float[Array, " n"]:
-        """θ₀ = 0, which is in range(Jᵀ)."""
+        """Returns θ₀ = 0, which is in range(Jᵀ)."""
         del key
         return jnp.zeros_like(self.solution)
 
     def linearise(self, params: Float[Array, " n"], batch: Int[Array, " k"]) -> Linearisation:
-        """r_S = (HJθ − b)_S and J_S; a trial step knows r_S after it.
+        """Returns r_S = (HJθ − b)_S and J_S, and how r_S is after a trial step.
 
         With H the rows are coupled, and what a step does to the loss is known along it alone.
         """
@@ -89,12 +96,12 @@ class LeastQuadratics(AbstractProblem):
         )
 
     def metrics(self, params: Float[Array, " n"]) -> dict[str, Scalar]:
-        """`relative_error`: ‖θ − θ*‖/‖θ*‖."""
+        """Returns `relative_error`: ‖θ − θ*‖/‖θ*‖."""
         error = jnp.linalg.norm(params - self.solution)
         return {"relative_error": error / jnp.linalg.norm(self.solution)}
 
     def loss(self, params: Float[Array, " n"]) -> Scalar:
-        """½vᵀHv − vᵀb, which is zero at θ = 0."""
+        """Returns the loss ½vᵀHv − vᵀb at v = Jθ, which is zero at θ = 0."""
         v = self.jacobian @ params
         return v @ (self.hessian_jacobian @ params) / 2 - v @ self.rhs
 
@@ -150,8 +157,9 @@ def gaussian_llq(
 
     **Arguments:**
 
-    - `key`: the randomness.
-    - `num_rows`, `num_params`: m and n.
+    - `key`: a JAX random key; the same key gives the same result.
+    - `num_rows`: m, the number of rows of J.
+    - `num_params`: n, the number of parameters.
     - `inflation`: the first row of J is multiplied by this before scaling.
     - `hessian`: `"wishart"` (LLᵀ/‖LLᵀ‖), `"linear"` (κ = 100) or `"identity"`.
     - `noise`: ‖perturbation of b‖/‖b‖; above 0 the problem is inconsistent.
@@ -181,9 +189,10 @@ def spectrum_llq(
 
     **Arguments:**
 
-    - `key`: the randomness.
+    - `key`: a JAX random key; the same key gives the same result.
     - `spectrum`: the name of D, as for `singular_values`: `"flat"`, `"power:1"`, `"exp:0.1"`.
-    - `num_rows`, `num_params`: m and n ≤ m.
+    - `num_rows`: m, the number of rows of J.
+    - `num_params`: n ≤ m, the number of parameters.
     - `hessian`, `noise`: as for `gaussian_llq`.
 
     **Returns:** a `LeastQuadratics`.

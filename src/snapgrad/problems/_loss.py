@@ -69,27 +69,29 @@ class LossProblem(AbstractProblem):
 
     @property
     def num_rows(self) -> int:
-        """The number of rows of the data."""
+        """The number m of rows of the data."""
         return jax.tree.leaves(self.data)[0].shape[0]
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """The trained part of the initial parameters; None stands where a leaf is held fixed."""
+        """Returns the trained part of the initial parameters; None stands where a leaf is held fixed."""
         return self.first if self.maker is None else trainable("init", self.maker(key))
 
     def complete(self, params: Params) -> Params:
-        """The trained parameters together with what is held fixed: the model as it was given."""
+        """Returns the trained parameters together with what is held fixed: the model as it was given."""
         return eqx.combine(params, self.fixed)
 
     def linearise(self, params: Params, batch: Int[Array, " k"]) -> Linearisation:
-        """Gradients of the loss and Jacobian of the outputs of some rows, and both after a trial step."""
+        """Returns gradients of the loss of some rows, the Jacobian of their outputs, and the loss after a
+        trial step.
+        """
         return linearise(Row(self.model, self.fixed), params, self._take(batch), loss=self.loss)
 
     def metrics(self, params: Params) -> dict[str, Scalar]:
-        """`loss`: its mean over all rows."""
+        """Returns `loss`: its mean over all rows."""
         return {"loss": mean_over_rows(lambda row: self._value(params, row), self.data)}
 
     def check(self, params: Params, batch: Int[Array, " k"]) -> None:
-        """`ValueError` that names a row whose loss is NaN or infinite."""
+        """Raises `ValueError` that names a row whose loss is NaN or infinite."""
         bad = np.flatnonzero(~np.isfinite(np.asarray(self._values(params, self._take(batch)))))
         if bad.size:
             raise ValueError(

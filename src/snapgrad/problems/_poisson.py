@@ -44,18 +44,18 @@ class DiscretePoisson(AbstractProblem):
 
     @property
     def grid(self) -> Float[Array, " m"]:
-        """x_i = 2πi/m, i = 1 … m."""
+        """The points x_i = 2πi/m for i = 1 … m."""
         return 2 * jnp.pi * jnp.arange(1, self.num_rows + 1) / self.num_rows
 
     @property
     def solution(self) -> Float[Array, " m"]:
-        """v*."""
+        """The exact solution v* at the points."""
         x = self.grid
         return jnp.sin(2 * x) + 2 * jnp.cos(3 * x) + jnp.sin(5 * x)
 
     @property
     def rhs(self) -> Float[Array, " m"]:
-        """The right-hand side b = Hv*."""
+        """The right-hand side b = Hv* at the points."""
         rows = jnp.arange(self.num_rows)
         return self._laplacian(lambda i: self.solution[i], rows)
 
@@ -65,7 +65,7 @@ class DiscretePoisson(AbstractProblem):
         return (2 * v(rows) - v((rows - 1) % m) - v((rows + 1) % m)) / h**2
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """LeCun normal weights, zero biases: a list of `{"W": [out, in], "b": [out]}`."""
+        """Returns LeCun normal weights and zero biases: a list of `{"W": [out, in], "b": [out]}`."""
         sizes = [2, *[self.width] * 4, 1]
         weight = jax.nn.initializers.lecun_normal(in_axis=-1, out_axis=-2)
         layers = []
@@ -76,7 +76,9 @@ class DiscretePoisson(AbstractProblem):
         return layers
 
     def network(self, params: Params, row: Int[Array, ""]) -> Scalar:
-        """v_θ[i]: a tanh layer on (cos x, sin x), three residual tanh layers, a linear one."""
+        """Evaluates the network at one point, v_θ[i]: a tanh layer on (cos x, sin x), three residual tanh
+        layers, a linear one.
+        """
         x = self.grid[row]
         first, *middle, last = params
         y = first["W"] @ jnp.stack([jnp.cos(x), jnp.sin(x)])
@@ -86,29 +88,31 @@ class DiscretePoisson(AbstractProblem):
         return (last["W"] @ y + last["b"])[0]
 
     def values(self, params: Params) -> Float[Array, " m"]:
-        """v_θ at all points."""
+        """Evaluates the network at all points."""
         return jax.vmap(self.network, (None, 0))(params, jnp.arange(self.num_rows))
 
     def linearise(self, params: Params, batch: Int[Array, " k"]) -> Linearisation:
-        """r_S = (Hv − b)_S from v at S and its neighbours only; J_S by automatic differentiation."""
+        """Returns r_S = (Hv − b)_S, from v at S and its neighbours only, and J_S by automatic
+        differentiation.
+        """
         rows = jax.vmap(jax.grad(self.network), (None, 0))(params, batch)
         after = jax.tree_util.Partial(_residual_after, self, params, batch)
         residual, jac = self.residual(params, batch), DenseJacobian(rows)
         return Linearisation(residual, jac, after, Work(residual, jac, after))
 
     def residual(self, params: Params, batch: Int[Array, " k"]) -> Float[Array, " k"]:
-        """r_S = (Hv − b)_S."""
+        """Returns r_S = (Hv − b)_S at the points S."""
         values = jax.vmap(self.network, (None, 0))
         return self._laplacian(lambda rows: values(params, rows), batch) - self.rhs[batch]
 
     def metrics(self, params: Params) -> dict[str, Scalar]:
-        """`relative_error`: ‖v − v*‖/‖v*‖ after removing the means."""
+        """Returns `relative_error`: ‖v − v*‖/‖v*‖ after removing the means."""
         v, target = self.values(params), self.solution
         error = (v - v.mean()) - (target - target.mean())
         return {"relative_error": jnp.linalg.norm(error) / jnp.linalg.norm(target - target.mean())}
 
     def loss(self, params: Params) -> Scalar:
-        """½vᵀHv − vᵀb."""
+        """Returns the loss ½vᵀHv − vᵀb at the points."""
         v = self.values(params)
         rows = jnp.arange(self.num_rows)
         return v @ self._laplacian(lambda i: v[i], rows) / 2 - v @ self.rhs

@@ -31,7 +31,9 @@ class SwapChain(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`, `sample_size`, `damping`: m, k and λ.
+    - `num_rows`: m, the number of rows to draw from.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0 in P(S) ∝ det(J_S J_Sᵀ + λI).
     - `moves`: swaps offered per step; default k.
 
     ```python
@@ -55,13 +57,13 @@ class SwapChain(AbstractSampler):
         self.moves = sample_size if moves is None else positive_int("moves", moves)
 
     def init(self, key: PRNGKeyArray) -> State:
-        """A uniform batch."""
+        """Returns the state before the first draw: a uniformly random batch."""
         return random_subset(key, self.num_rows, self.sample_size)
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """The batch after `moves` swaps, towards the law of the current Jacobian."""
+        """Returns the batch after `moves` swaps, which lead towards the law of the current Jacobian."""
         k = self.sample_size
         key_offers, key_members, key_accept = jax.random.split(key, 3)
         offers = jax.random.randint(key_offers, (self.moves,), 0, self.num_rows)
@@ -94,7 +96,9 @@ class DownUpChain(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`, `sample_size`, `damping`: m, k and λ.
+    - `num_rows`: m, the number of rows to draw from.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0 in P(S) ∝ det(J_S J_Sᵀ + λI).
     - `moves`: rows exchanged per step; default k.
     - `candidates`: uniform rows that a move may choose from; default all.
 
@@ -126,13 +130,13 @@ class DownUpChain(AbstractSampler):
         self.candidates = None if candidates is None else positive_int("candidates", candidates)
 
     def init(self, key: PRNGKeyArray) -> State:
-        """A uniform batch."""
+        """Returns the state before the first draw: a uniformly random batch."""
         return random_subset(key, self.num_rows, self.sample_size)
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """The batch after `moves` moves, towards the law of the current Jacobian."""
+        """Returns the batch after `moves` moves, which lead towards the law of the current Jacobian."""
         k = self.sample_size
         key_offers, key_members, key_choice = jax.random.split(key, 3)
         members = jax.random.randint(key_members, (self.moves,), 0, k)

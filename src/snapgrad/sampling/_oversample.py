@@ -32,7 +32,7 @@ class Pool(AbstractSampler):
     **Arguments:**
 
     - `base`: the sampler of the pool, of at least k rows.
-    - `sample_size`: k.
+    - `sample_size`: k, the number of rows in a sample.
     - `damping`: λ of the kernel JJᵀ + λI. At λ = 0, once the rank is used up, the other rows are uniform.
     - `subselect`: `"rpcholesky"` or `"dpp"`.
 
@@ -66,17 +66,17 @@ class Pool(AbstractSampler):
 
     @property
     def num_rows(self) -> int | None:
-        """As the sampler of the pool."""
+        """The number m of rows to draw from, which is that of the sampler of the pool."""
         return self.base.num_rows
 
     def init(self, key: PRNGKeyArray) -> State:
-        """The state of the pool's sampler."""
+        """Returns the state of the pool's sampler."""
         return self.base.init(key)
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """A pool, and the chosen part of it."""
+        """Draws a pool, and returns the part of it that is chosen."""
         key_pool, key_select = jax.random.split(key)
         pool, state = self.base.draw(key_pool, state, linearise)
         K = linearise(pool).jacobian.gram()

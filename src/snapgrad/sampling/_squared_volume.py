@@ -55,20 +55,21 @@ class SquaredVolume(AbstractSampler):
     def from_matrix(
         cls, J: Given[ArrayLike, "m n"], sample_size: int, damping: Given[ArrayLike, ""] = 0.0
     ) -> "SquaredVolume":
-        """Decomposes J = UΣVᵀ and stores U, Σ², and the tables that sampling looks up.
+        """Prepares sampling from the rows of a matrix: decomposes J = UΣVᵀ and stores what each draw looks
+        up.
 
         **Arguments:**
 
         - `J`: the m×n matrix whose rows are sampled; singular values at rounding level count as zero.
-        - `sample_size`: k, at most m, and at most rank(J) if `damping` is 0.
-        - `damping`: λ ≥ 0.
+        - `sample_size`: k, the number of rows in a sample, at most m, and at most rank(J) if `damping` is 0.
+        - `damping`: the regularisation λ ≥ 0.
         """
         J = real_array("J", J, ndim=2)
         k = positive_int("sample_size", sample_size, most=J.shape[0], most_name="the number of rows of `J`")
         return cls(J.shape[0], *_prepare(J, k), jnp.zeros((), J.dtype)).with_damping(damping)
 
     def with_damping(self, damping: Given[ArrayLike, ""]) -> "SquaredVolume":
-        """The same rows with another λ; cheap, and `damping` may be traced."""
+        """Returns a sampler of the same rows with another λ. That is cheap, and `damping` may be traced."""
         lam = real_scalar("damping", damping, low=0).astype(self.squares.dtype)
         k, rank = self.sample_size, jnp.sum(self.squares > 0)
         bad = (lam == 0) & (rank < k)
@@ -85,13 +86,15 @@ class SquaredVolume(AbstractSampler):
         return self.table.shape[0] - 1
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
-        """Independent samples, k distinct rows each, in no particular order: `[*shape, k]`."""
+        """Draws independent samples, an array of row numbers `[*shape, k]`; in each of them k distinct rows
+        in no particular order.
+        """
         if not shape:
             return volume_sample(key, self.vectors, self.cdf, self.table, self.damping)
         return _samples(key, self, math.prod(shape)).reshape(*shape, self.sample_size)
 
     def log_prob(self, rows: Given[ArrayLike, "... k"]) -> Float[Array, "..."]:
-        """The logarithm of P(S) = det(J_S J_Sᵀ + λI) / p_k(q), for `rows` of shape `[..., k]`.
+        """Returns log P(S) with P(S) = det(J_S J_Sᵀ + λI) / p_k(q), for `rows` of shape `[..., k]`.
 
         −∞ for what cannot be drawn: a row twice, or a number that is not a row.
         """
@@ -141,14 +144,14 @@ class SquaredVolume(AbstractSampler):
         return jnp.append(q, self.damping), self.sample_size, multiplicity
 
     def init(self, key: PRNGKeyArray) -> State:
-        """No state."""
+        """Returns the empty state `()`: draws do not depend on each other."""
         del key
         return ()
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """Fresh rows of the matrix it was prepared for."""
+        """Returns fresh rows of the matrix that the sampler was prepared for."""
         del linearise
         return self.sample(key), state
 
@@ -161,10 +164,10 @@ class AdaptiveSquaredVolume(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`: m.
-    - `sample_size`: k, at most m.
-    - `damping`: λ ≥ 0. At λ = 0 with fewer than k independent rows it draws from the limit λ → 0⁺: as many
-      rows as the rank allows by volume, the others uniformly.
+    - `num_rows`: m, the number of rows to draw from.
+    - `sample_size`: k, the number of rows in a sample, at most m.
+    - `damping`: the regularisation λ ≥ 0. At λ = 0 with fewer than k independent rows it draws from the
+      limit λ → 0⁺: as many rows as the rank allows by volume, the others uniformly.
 
     A Jacobian that is not finite gives uniform rows.
 
@@ -185,14 +188,14 @@ class AdaptiveSquaredVolume(AbstractSampler):
         self.damping = real_scalar("damping", damping, low=0)
 
     def init(self, key: PRNGKeyArray) -> State:
-        """No state."""
+        """Returns the empty state `()`: draws do not depend on each other."""
         del key
         return ()
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """Fresh rows of the current Jacobian."""
+        """Returns fresh rows, drawn by the current Jacobian of all rows."""
         jacobian = linearise(jnp.arange(self.num_rows)).jacobian
         rows, n = jacobian.shape
         if rows != self.num_rows:

@@ -19,8 +19,8 @@ class Uniform(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`: m.
-    - `sample_size`: k, at most m unless rows may come twice.
+    - `num_rows`: m, the number of rows to draw from.
+    - `sample_size`: k, the number of rows in a sample, at most m unless rows may come twice.
     - `replace`: whether a row may come twice in one batch.
 
     ```python
@@ -41,7 +41,9 @@ class Uniform(AbstractSampler):
             positive_int("sample_size", self.sample_size, most=self.num_rows, most_name="`num_rows`")
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Int[Array, "*shape k"]:
-        """Independent draws, one set of rows each."""
+        """Draws row numbers without a problem or a loop: one set of `sample_size` rows, or an array of sets
+        of the given `shape`.
+        """
         if self.replace:
             return jax.random.randint(key, (*shape, self.sample_size), 0, self.num_rows)
         if not shape:
@@ -49,14 +51,14 @@ class Uniform(AbstractSampler):
         return jax.vmap(lambda key: self.sample(key, shape[1:]))(jax.random.split(key, shape[0]))
 
     def init(self, key: PRNGKeyArray) -> State:
-        """No state."""
+        """Returns the empty state `()`: draws do not depend on each other."""
         del key
         return ()
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """Fresh rows."""
+        """Returns fresh rows, each set as likely as any other."""
         del linearise
         return self.sample(key), state
 
@@ -66,7 +68,7 @@ class AllRows(AbstractSampler):
 
     **Arguments:**
 
-    - `num_rows`: m, how many there are.
+    - `num_rows`: m, the number of rows of the problem.
 
     ```python
     problem = sg.problems.gaussian_llq(jax.random.key(0), 6, 4)
@@ -81,14 +83,14 @@ class AllRows(AbstractSampler):
         positive_int("num_rows", self.num_rows)
 
     def init(self, key: PRNGKeyArray) -> State:
-        """No state."""
+        """Returns the empty state `()`: every draw is the same."""
         del key
         return ()
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """0 … m−1."""
+        """Returns the numbers of all rows, 0 … m − 1, in this order."""
         del key, linearise
         return jnp.arange(self.num_rows), state
 
@@ -111,18 +113,18 @@ class TwoBatches(AbstractSampler):
 
     @property
     def num_rows(self) -> int | None:
-        """As the sampler it draws from."""
+        """The number m of rows to draw from, which is that of the sampler that draws both batches."""
         return self.sampler.num_rows
 
     def init(self, key: PRNGKeyArray) -> State:
-        """A state for each batch."""
+        """Returns a state of the sampler for each of the two batches."""
         first, second = jax.random.split(key)
         return self.sampler.init(first), self.sampler.init(second)
 
     def draw(
         self, key: PRNGKeyArray, state: State, linearise: Callable[[Batch], Linearisation]
     ) -> tuple[Batch, State]:
-        """A `Pair` of batches."""
+        """Returns a `Pair` of independent batches."""
         keys = jax.random.split(key)
         first, state_first = self.sampler.draw(keys[0], state[0], linearise)
         second, state_second = self.sampler.draw(keys[1], state[1], linearise)

@@ -54,7 +54,8 @@ def bounds(J: Given[ArrayLike, "m n"], *, sample_size: int, damping: float = 0.0
     **Arguments:**
 
     - `J`: the matrix, `[m, n]`.
-    - `sample_size`, `damping`: k and λ.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0.
 
     **Returns:** a `sg.theory.Bounds`.
 

@@ -49,7 +49,7 @@ class EnumeratedProblem(NamedTuple):
 
     @property
     def conjectured(self) -> float:
-        """κ⁻¹ √(α/β) / γ, the rate of Conjecture 6.2."""
+        """The rate of Conjecture 6.2, κ⁻¹ √(α/β) / γ, as `rate` counts it."""
         low, high = self.curvature
         return low / high * float(np.sqrt(self.alpha / self.beta)) / self.gamma
 
@@ -63,15 +63,18 @@ class EnumeratedProblem(NamedTuple):
 
     @property
     def advice(self) -> tuple[float, float]:
-        """Untuned η and μ: those of accelerated sketch-and-project with P/γ for P, and η over ‖H‖."""
+        """A step size η and a momentum μ that need no tuning: those of accelerated sketch-and-project with
+        P/γ for P, and η over ‖H‖.
+        """
         rho = float(np.sqrt(self.alpha / self.beta / min(1.0, self.gamma)))
         step_size = (rho + 1 / self.beta) / (1 + rho) / (self.gamma * self.curvature[1])
         return step_size, (1 - rho) / (1 + rho)
 
     def rate(self, step_size: float, momentum: float = 0.0) -> float:
-        """One minus the spectral radius of the map of second moments: E‖θ_t − θ*‖² = O((1 − rate)ᵗ).
+        """Returns the exact rate of SPRING (without momentum, of SNG): E‖θ_t − θ*‖² = O((1 − rate)ᵗ).
 
-        It is negative where the iteration diverges.
+        It is one minus the spectral radius of the map of second moments, and negative where the iteration
+        diverges.
         """
         n = self.maps.shape[1]
         G, kept = self.maps, momentum * (np.eye(n) - self.projectors)
@@ -80,7 +83,10 @@ class EnumeratedProblem(NamedTuple):
         return 1 - float(np.abs(np.linalg.eigvals(moments.reshape(4 * n * n, -1))).max())
 
     def tuned_rate(self) -> tuple[float, float, float]:
-        """The best rate, with its η and its μ: a grid, then a simplex search from the three best points."""
+        """Searches for the best η and μ: a grid, then a simplex search from its three best points.
+
+        Returns the rate there, η and μ.
+        """
         from scipy.optimize import minimize  # takes a while to import, and only this needs it
 
         def negative(x: Any) -> float:
@@ -97,9 +103,10 @@ class EnumeratedProblem(NamedTuple):
         return -float(best.fun), float(eta), float(1 - gap)
 
     def floor(self, step_size: float) -> float:
-        """The limit of E‖θ_t − θ*‖² in the norm W̃⁺ for SNG: the fixed point of the map of second moments.
+        """Returns the limit of E‖θ_t − θ*‖² in the norm W̃⁺ for SNG; it is zero for consistent problems.
 
-        Under squared volume sampling E g = W̃Jᵀr* = 0, so no cross terms remain.
+        It is the fixed point of the map of second moments. Under squared volume sampling E g = W̃Jᵀr* = 0, so
+        no cross terms remain.
         """
         n = self.maps.shape[1]
         p, A = self.probabilities, np.eye(n) - step_size * self.maps
@@ -117,7 +124,9 @@ def enumerate_problem(
     sample_size: int,
     damping: float = 0.0,
 ) -> EnumeratedProblem:
-    """Enumerates every batch of SVS(J, k, λ) for the problem of minimising ½vᵀHv − vᵀb at v = Jθ.
+    """Enumerates every batch of squared volume sampling for the problem of minimising ½vᵀHv − vᵀb at v = Jθ.
+
+    Returns an `EnumeratedProblem`.
 
     It raises `ValueError` where J has not full column rank, because θ* is not unique then, and where there
     are more batches than `sg.theory.exact.constants` enumerates.
@@ -125,7 +134,8 @@ def enumerate_problem(
     **Arguments:**
 
     - `J`, `H`, `rhs`: the matrix, the Hessian (symmetric and positive definite) and b.
-    - `sample_size`, `damping`: k and λ.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0.
 
     ```python
     J = np.random.default_rng(0).normal(size=(6, 3))

@@ -63,7 +63,7 @@ class Interval(NamedTuple):
 
     @property
     def relative_width(self) -> float:
-        """(high − low) / estimate."""
+        """How wide the interval is beside the estimate, (high − low) / estimate."""
         return (self.high - self.low) / self.estimate if self.estimate else float("inf")
 
 
@@ -74,7 +74,7 @@ def alpha(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["svs"] = "svs",
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int | None = None,
     rtol: float = 0.05,
     progress: bool = False,
@@ -86,7 +86,7 @@ def alpha(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["uniform"],
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int | None = None,
     rtol: float = 0.05,
     progress: bool = False,
@@ -102,7 +102,7 @@ def alpha(
     rtol: float = 0.05,
     progress: bool = False,
 ) -> float | Interval:
-    """α = λ⁺_min(P̄), the sketch-and-project rate E‖θ_t − θ*‖² ≤ (1 − α)ᵗ ‖θ₀ − θ*‖².
+    """Returns α = λ⁺_min(P̄), the sketch-and-project rate E‖θ_t − θ*‖² ≤ (1 − α)ᵗ ‖θ₀ − θ*‖².
 
     Under squared volume sampling it is exact, from the singular values alone: min_i σ_i² D_i. Under uniform
     sampling it is an `Interval`.
@@ -110,8 +110,9 @@ def alpha(
     **Arguments:**
 
     - `J`: the matrix, `[m, n]`.
-    - `sample_size`, `damping`: k and λ.
-    - `sampling`: `"svs"` or `"uniform"`.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0.
+    - `sampling`: `"svs"` for squared volume sampling, or `"uniform"`.
     - `key`, `num_samples`, `rtol`, `progress`: for uniform sampling, as in `sg.theory.gamma`.
 
     ```python
@@ -138,14 +139,16 @@ def gamma(
     progress: bool = False,
     max_memory: float = 8e9,
 ) -> Interval:
-    """γ = ‖E[I_Sᵀ (J_S^{+(λ)})ᵀ W̃⁺ J_S^{+(λ)} I_S]‖ of Theorem 5.1, as an interval.
+    """Returns γ = ‖E[I_Sᵀ (J_S^{+(λ)})ᵀ W̃⁺ J_S^{+(λ)} I_S]‖ of Theorem 5.1, as an interval.
 
     **Arguments:**
 
     - `J`: the matrix, `[m, n]`.
-    - `sample_size`, `damping`: k and λ.
-    - `key`: for the draws; not needed where all sets can be enumerated, as for k ≤ 2 under SVS.
-    - `sampling`: `"svs"` or `"uniform"`.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0.
+    - `key`: a JAX random key for the draws; not needed where all sets can be enumerated, as for k ≤ 2 under
+      SVS.
+    - `sampling`: `"svs"` for squared volume sampling, or `"uniform"`.
     - `num_samples`: draw so many batches; each then stands for the m − k + 1 that differ in one row.
     - `rtol`: without `num_samples`, draw until the interval is narrower than `rtol` times the estimate,
       or the most draws are spent (32,000 for γ, 256,000 for β and α); the interval says which.
@@ -173,7 +176,7 @@ def beta(
     rtol: float = 0.05,
     progress: bool = False,
 ) -> Interval:
-    """β = ‖P̄^{-1/2} E[P P̄⁺ P] P̄^{-1/2}‖, the second moment that sets the accelerated rate √(α/β).
+    """Returns β = ‖P̄^{-1/2} E[P P̄⁺ P] P̄^{-1/2}‖, the second moment that sets the accelerated rate √(α/β).
 
     It is an `Interval`. The arguments are those of `sg.theory.gamma`: `J`, `sample_size`, `damping`, `key`,
     `sampling`, `num_samples`, `rtol` and `progress`.

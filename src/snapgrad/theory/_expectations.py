@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, overload
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -44,7 +44,7 @@ def expected_projector(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["uniform"],
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int = 10_000,
 ) -> MatrixEstimate: ...
 def expected_projector(
@@ -56,15 +56,16 @@ def expected_projector(
     key: PRNGKeyArray | None = None,
     num_samples: int = 10_000,
 ) -> Float[Array, "n n"] | MatrixEstimate:
-    """P̄ = E[J_S^{+(λ)} J_S], which is V Σ D Σ Vᵀ under squared volume sampling (Lemma F.3).
+    """Returns P̄ = E[J_S^{+(λ)} J_S], which is V Σ D Σ Vᵀ under squared volume sampling (Lemma F.3).
 
     **Arguments:**
 
     - `J`: the matrix, `[m, n]`.
-    - `sample_size`, `damping`: k and λ.
-    - `sampling`: `"svs"`, for which the result is an exact matrix, or `"uniform"`, for which it is a
-      `MatrixEstimate`, exact where there are few enough sets to enumerate.
-    - `key`, `num_samples`: of the draws under uniform sampling.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0.
+    - `sampling`: `"svs"` for squared volume sampling, for which the result is an exact matrix, or
+      `"uniform"`, for which it is a `MatrixEstimate`, exact where there are few enough sets to enumerate.
+    - `key`, `num_samples`: the randomness and the number of the draws under uniform sampling.
 
     It is built from D, which is right at λ = 0 too, when some sets of k rows are dependent and W̄ is not
     U D Uᵀ (see `sg.theory.expected_weight`).
@@ -92,7 +93,7 @@ def preconditioner(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["uniform"],
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int = 10_000,
 ) -> MatrixEstimate: ...
 def preconditioner(
@@ -104,7 +105,7 @@ def preconditioner(
     key: PRNGKeyArray | None = None,
     num_samples: int = 10_000,
 ) -> Float[Array, "n n"] | MatrixEstimate:
-    """W̃ = (JᵀJ)^{-1/2} P̄ (JᵀJ)^{-1/2}, which is V D Vᵀ under squared volume sampling (Corollary C.2).
+    """Returns W̃ = (JᵀJ)^{-1/2} P̄ (JᵀJ)^{-1/2}, which is V D Vᵀ under squared volume sampling (Corollary C.2).
 
     There the expected direction is E[J_S^{+(λ)} r_S] = W̃ Jᵀ r (Lemma 4.1). The arguments are those of
     `sg.theory.expected_projector`: `J`, `sample_size`, `damping`, `sampling`, `key` and `num_samples`.
@@ -133,7 +134,7 @@ def expected_weight(
     sample_size: int,
     damping: float = 0.0,
     sampling: Literal["uniform"],
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_samples: int = 10_000,
 ) -> MatrixEstimate: ...
 def expected_weight(
@@ -145,7 +146,7 @@ def expected_weight(
     key: PRNGKeyArray | None = None,
     num_samples: int = 10_000,
 ) -> Float[Array, "m m"] | MatrixEstimate:
-    """W̄ = E[I_Sᵀ (J_S J_Sᵀ + λI)⁺ I_S], which is U D Uᵀ under squared volume sampling (Lemma C.1).
+    """Returns W̄ = E[I_Sᵀ (J_S J_Sᵀ + λI)⁺ I_S], which is U D Uᵀ under squared volume sampling (Lemma C.1).
 
     At λ = 0 the lemma needs every set of k rows to be independent. Where some are dependent (a zero row, two
     equal rows) U D Uᵀ still counts them through their adjugates, although they are never drawn, and so

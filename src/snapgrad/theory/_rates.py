@@ -64,12 +64,13 @@ def predicted_rate(
     curvature: tuple[float, float] = (1.0, 1.0),
     step_size: float | None = None,
 ) -> Rate:
-    """The rate a result of the paper guarantees (or conjectures) from the constants.
+    """Returns the rate that a result of the paper guarantees (or conjectures) from the constants.
 
     **Arguments:**
 
     - `statement`: which result, see `Statement`.
-    - `alpha`, `beta`, `gamma`: those it needs. Of an `Interval` the end that makes the rate safe is taken.
+    - `alpha`, `beta`, `gamma`: the constants that it needs. Of an `Interval` the end that makes the rate safe
+      is taken.
     - `curvature`: (λ_min(H), ‖H‖), or strong convexity and smoothness of the loss; (1, 1) is least squares.
     - `step_size`: η, at most the one of `sg.theory.step_size`, which is the default.
 
@@ -112,7 +113,8 @@ def step_size(
     gamma: float | Interval | None = None,
     curvature: tuple[float, float] = (1.0, 1.0),
 ) -> float:
-    """The largest step size η a result allows: 1/(γ‖H‖) for `"sng"`, half that for `"inconsistent"`.
+    """Returns the largest step size η a result allows: 1/(γ‖H‖) for `"sng"`, half that for
+    `"inconsistent"`.
 
     For SPRING on least squares it is (ρ + 1/β)/(1 + ρ) with ρ = √(α/β); for `"spring-conjecture"` that over
     γ‖H‖, which is a guess. The arguments are those of `sg.theory.predicted_rate`: the `statement`, those of
@@ -127,7 +129,7 @@ def step_size(
 
 
 def momentum(*, alpha: float | Interval, beta: float | Interval) -> float:
-    """SPRING's μ = (1 − ρ)/(1 + ρ) with ρ = √(α/β), the accelerated sketch-and-project rate.
+    """Returns SPRING's μ = (1 − ρ)/(1 + ρ) with ρ = √(α/β), the accelerated sketch-and-project rate.
 
     Of an `Interval` for `alpha` or `beta` the end is taken that makes the rate safe.
 

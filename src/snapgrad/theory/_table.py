@@ -45,15 +45,16 @@ def table(
     rtol: float = 0.1,
     progress: bool = False,
 ) -> list[TableRow]:
-    """One `TableRow` for each sample size.
+    """Returns a list with one `TableRow` for each sample size: its constants and predicted rates.
 
     **Arguments:**
 
     - `J`: the matrix, `[m, n]`.
-    - `sample_sizes`: the sample sizes k.
+    - `sample_sizes`: the sample sizes k, each the number of rows in a batch.
     - `key`: the randomness of the draws (default `jax.random.key(0)`). A row depends on `key` and on its own
       k alone, not on the other sample sizes.
-    - `damping`, `sampling`: λ, and `"svs"` or `"uniform"`.
+    - `damping`: the regularisation λ ≥ 0.
+    - `sampling`: `"svs"` for squared volume sampling, or `"uniform"`.
     - `num_samples`, `rtol`, `progress`: as in `sg.theory.gamma`.
 
     ```python

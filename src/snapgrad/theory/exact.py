@@ -29,7 +29,7 @@ class HasLogProb(Protocol):
     """
 
     def log_prob(self, rows: Any) -> Any:
-        """The logarithm of p(S)."""
+        """Returns log p(S) of a set of rows."""
         ...
 
 
@@ -68,12 +68,15 @@ def constants(
     sampling: Sampling | HasLogProb = "svs",
     max_subsets: int = 2_000_000,
 ) -> Constants:
-    """The constants of a sampling law over the rows of J, by enumeration of all C(m, k) subsets.
+    """Returns the constants of a sampling law over the rows of J, by enumeration of all C(m, k) subsets.
+
+    `ValueError` where there are more than `max_subsets`.
 
     **Arguments:**
 
     - `J`: the matrix, `[m, n]`.
-    - `sample_size`, `damping`: k and λ.
+    - `sample_size`: k, the number of rows in a batch.
+    - `damping`: the regularisation λ ≥ 0.
     - `sampling`: `"svs"`, `"uniform"`, or any object with a `log_prob(rows)`.
     - `max_subsets`: refuse to enumerate more than this.
 

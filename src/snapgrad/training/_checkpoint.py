@@ -90,7 +90,7 @@ def write_checkpoint(path: Path, tree: PyTree, about: dict[str, Any]) -> None:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header of the checkpoint at `path`, checked for damage; the arrays are left where they are.
+    """Returns the header of the checkpoint at `path`, checked for damage; arrays are left where they are.
 
     `ValueError` says what is wrong with the file.
 
@@ -128,7 +128,7 @@ def _header(path: Path, file: IO[bytes]) -> dict[str, Any]:
 
 
 def read_checkpoint(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
-    """The tree stored at `path` and what was stored about it.
+    """Returns the tree stored at `path` and what was stored about it.
 
     `like` is a tree of the same structure, shapes and dtypes; `ValueError` names the first difference.
 

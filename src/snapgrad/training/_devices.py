@@ -118,14 +118,15 @@ class Team:
             )
 
     def agree(self, *numbers: float) -> tuple[float, ...]:
-        """The numbers of the first process."""
+        """Returns the numbers that the first process gives, on all processes."""
         if not self.several:
             return numbers
         return tuple(multihost_utils.broadcast_one_to_all(np.array(numbers, float)).tolist())
 
     @contextmanager
     def together(self) -> Iterator[Callable[[], None]]:
-        """Interruptions wait, within, until all processes are asked at the same place, and then come to all.
+        """A context in which interruptions wait until all processes ask at the same place, by calling what it
+        yields. They then come to all.
 
         One that left on its own would let the others wait for it for minutes.
         """
@@ -152,7 +153,10 @@ class Team:
             restore()
 
     def told(self, do: Callable[[], str | None]) -> str | None:
-        """What `do` returns on the first process, where alone it is called; its errors are everyone's."""
+        """Calls `do` on the first process alone, and returns on all of them what it returned there.
+
+        An error that it raises is raised on all.
+        """
         if not self.several:
             return do()
         failure: Exception | None = None
@@ -174,7 +178,7 @@ class Team:
         return None if kind == _NOTHING else text
 
     def shared(self, tree: PyTree) -> PyTree:
-        """The arrays of a tree as the first process has them."""
+        """Returns a tree with its arrays as the first process has them."""
         if not self.several:
             return tree
         arrays, rest = eqx.partition(tree, eqx.is_array)

@@ -16,8 +16,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import Mesh
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from .. import _files, _signals
 from .._checks import Given, positive_int, real_scalar, trainable
@@ -69,7 +70,7 @@ def fit(
     method: AbstractMethod | None = None,
     sampler: AbstractSampler | None = None,
     batch_size: int | None = None,
-    optimizer: Any = 1.0,
+    optimizer: Given[float | Array | optax.Schedule | optax.GradientTransformation, ""] = 1.0,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = True,
     progress: bool = False,
@@ -435,7 +436,8 @@ def _fingerprint(setup: Setup, every: int) -> dict[str, str]:
 
 
 def with_options_of(loop: Callable) -> Callable[[Callable], Callable]:
-    """Shows the keyword arguments of `loop` in the signature of a function that hands its `options` on.
+    """Returns a decorator that shows the keyword arguments of `loop` in the signature of a function that
+    hands its `options` on.
 
     ```python
     @sg.training.with_options_of(sg.fit)

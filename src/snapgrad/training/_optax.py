@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
-from .._checks import trainable
+from .._checks import Given, trainable
 from .._contracts import AbstractMethod, Params, State
 from ..operators import restrict
 from ._step import as_transformation, move
@@ -36,8 +36,11 @@ class _Transformation(optax.GradientTransformationExtraArgs):
     update: _Update
 
 
-def as_optax(method: AbstractMethod, optimizer: Any = 1.0) -> _Transformation:
-    """The method as an `optax.GradientTransformationExtraArgs`, for a training loop of your own.
+def as_optax(
+    method: AbstractMethod,
+    optimizer: Given[float | Array | optax.Schedule | optax.GradientTransformation, ""] = 1.0,
+) -> _Transformation:
+    """Returns the method as an `optax.GradientTransformationExtraArgs`, for a training loop of your own.
 
     `update` needs the keyword `linearisation`, from which the whole update is made; the gradients passed to
     it are ignored. A step that is not finite becomes a zero update that leaves method and optimizer as they

@@ -23,7 +23,7 @@ def run(
     *,
     method: AbstractMethod,
     sampler: AbstractSampler,
-    optimizer: Any = 1.0,
+    optimizer: Given[float | Array | optax.Schedule | optax.GradientTransformation, ""] = 1.0,
     steps: int,
     params: Params = None,
     state: TrainState | None = None,
@@ -80,7 +80,8 @@ def prepare(
     state: TrainState | None,
     mesh: Given[Mesh | None, ""] = None,
 ) -> tuple[Setup, TrainState]:
-    """What stays the same during training, and the state to start from; `sg.training.advance` takes both.
+    """Returns what stays the same during training, and the state to start from; `sg.training.advance` takes
+    both.
 
     **Arguments:**
 
@@ -150,7 +151,8 @@ def _scan(
 
 @eqx.filter_jit
 def advance(setup: Setup, state: TrainState, count: Int[Array, ""]) -> tuple[TrainState, Bool[Array, ""]]:
-    """`count` steps, fewer if the method converges on the way, and whether it does.
+    """Takes `count` steps, fewer if the method converges on the way; returns the state and
+    whether it does.
 
     One compilation serves every count. What an earlier run has found of convergence does not count.
 

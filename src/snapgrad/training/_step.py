@@ -11,7 +11,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from .._checks import same_tree
+from .._checks import Given, same_tree
 from .._contracts import (
     AbstractMethod,
     AbstractProblem,
@@ -63,7 +63,9 @@ def move(
     method_state: State,
     optimizer_state: State,
 ) -> tuple[Move, Bool[Array, ""]]:
-    """One step of method and optimizer, and whether it was finite; if not, everything is as it was.
+    """Takes one step of method and optimizer; returns it, and whether it was finite.
+
+    If not, everything is as it was.
 
     **Arguments:**
 
@@ -153,8 +155,10 @@ class Setup(NamedTuple):
         )
 
 
-def as_transformation(optimizer: Any) -> optax.GradientTransformation:
-    """An optax transformation as it is; a number or a schedule as gradient descent with that rate.
+def as_transformation(
+    optimizer: Given[float | Array | optax.Schedule | optax.GradientTransformation, ""],
+) -> optax.GradientTransformation:
+    """Returns an optax transformation as it is; a number or a schedule as gradient descent with that rate.
 
     `optimizer` is one of these; anything else is a `TypeError`.
 

@@ -61,6 +61,11 @@ def test_several_devices(tmp_path):
     assert len(differences) == 3 and max(differences) < 1e-10
 
 
+def test_pinn(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["pinn.py", "100"])
+    assert run("pinn", tmp_path, monkeypatch)["error"] < 1e-3
+
+
 def test_pinn_inverse(tmp_path, monkeypatch):
     names = run("pinn_inverse", tmp_path, monkeypatch)
     low, high = names["bars"].intervals["diffusivity"]

@@ -17,6 +17,11 @@ FAR = 4.0
 """Coordinates beyond this saturate a network that does not scale them."""
 PEAKED = 10.0
 """A residual whose largest value is this many times its root mean square sits in a few places."""
+RECORDS = 8
+"""So many records of a run say whether it still gets better."""
+BETTER, SOLVED = 0.5, 1e-6
+"""It does if the least loss of the later half is below this part of that of the earlier one; and where the
+loss has fallen to this part of the first one, it need not."""
 
 
 def advice(problem: PINN | Solution | Marched) -> str:
@@ -37,7 +42,7 @@ def advice(problem: PINN | Solution | Marched) -> str:
     if isinstance(problem, Marched):
         return " ".join(_marched(problem))
     if isinstance(problem, Solution):
-        return " ".join([*_about(problem.problem), *_left(problem)])
+        return " ".join([*_about(problem.problem), *_stalled(problem), *_left(problem)])
     if not isinstance(problem, PINN):
         raise TypeError(f"`problem` must be a sg.pinn.PINN or a solution, got {type(problem).__name__}.")
     return " ".join(_about(problem))
@@ -134,6 +139,24 @@ def _data(problem: PINN) -> list[str]:
     names = ", ".join([*problem.unknowns, *problem.fields])
     return [
         f"For {names}, solution.error_bars() says how far noise in the data may have moved what is found."
+    ]
+
+
+def _stalled(solution: Solution) -> list[str]:
+    """Whether training has stopped to get better long before the end, and what is known to help."""
+    losses = np.asarray(solution.history.get("loss", []))
+    half = len(losses) // 2
+    if len(losses) < RECORDS:
+        return []
+    first, last = np.nanmin(losses[:half]), np.nanmin(losses[half:])
+    if last < BETTER * first or last < SOLVED * losses[0]:
+        return []
+    said = f"Training has stalled: the least loss was {first:.1e} in its first half and {last:.1e} since."
+    if not _slabs(solution.problem):
+        return [f"{said} A larger network, or more points, may be needed."]
+    return [
+        f"{said} Use slabs of time: sg.pinn.march(problem, key, slabs=10, sampler=sg.pinn.ResidualAdaptive), "
+        f"with tanh in the network where there are fronts and a large weight of the start."
     ]
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._contracts import Params
+from ._balance import balanced
 from ._domains import Points, SpaceTime
 from ._evolving import Evolving
 from ._march import Marched
@@ -152,6 +153,12 @@ def _stalled(solution: Solution) -> list[str]:
     if last < BETTER * first or last < SOLVED * losses[0]:
         return []
     said = f"Training has stalled: the least loss was {first:.1e} in its first half and {last:.1e} since."
+    pairs = zip(solution.problem.blocks, balanced(solution.problem).blocks, strict=True)
+    if drowned := [block.name for block, other in pairs if block.weight != other.weight]:
+        said += (
+            f" Residuals of {', '.join(drowned)} are in units far from those of the first block: "
+            f"sg.pinn.balanced(problem) weights them."
+        )
     if not _slabs(solution.problem):
         return [f"{said} A larger network, or more points, may be needed."]
     return [

@@ -2,14 +2,16 @@
 
     python benchmarks/pinn_records.py                              # two problems, three methods, for a look
     python benchmarks/pinn_records.py --out runs                    # all canonical problems, ten minutes each
-    python benchmarks/pinn_records.py burgers kdv --seconds 300 --seeds 0,1,2 --method auto,adam,lbfgs
+    python benchmarks/pinn_records.py burgers kdv --seconds 300 --seeds 0,1,2 --baselines
     python benchmarks/pinn_records.py --collect runs [more ...]     # results/pinn_records.md and a picture
+    python benchmarks/pinn_records.py --collect benchmarks/results/pinn_records.json runs      # old and new
 
 Each run is a process of its own and writes `NAME.METHOD.SEED.json` under `--out` every few seconds, whole or
 not at all, so that a run that is killed leaves its curve; `records.json` there holds the end of every run so
 far. `--jobs N` runs N of them at once, sharing one GPU. Everything is at its default: the network and the
 points that the zoo states, `sg.pinn.solve` without settings, or `sg.pinn.march` where the zoo states slabs;
-other methods have the same problem, slabs and time.
+other methods have the same problem, slabs and time. `--baselines` runs Adam and L-BFGS (optax) beside ours.
+What is to be said about the runs stands in `pinn_records_notes.md`, which `--collect` puts below the table.
 Seconds do not include compilation; `elapsed` does. The package need not be installed: `PYTHONPATH=src` is
 enough.
 """
@@ -29,7 +31,11 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 os.environ.setdefault("NPROC", "4")
 
 RESULTS = Path(__file__).parent / "results"
+NOTES = Path(__file__).parent / "pinn_records_notes.md"
+BASELINES = ("adam", "lbfgs")
 CURVE = ("step", "seconds", "loss", "relative_l2")
+KEPT = 60
+"""Points of a curve that are stored."""
 SAVE_EVERY = 5.0
 """Seconds between two writings of a curve."""
 
@@ -52,6 +58,8 @@ def run(name: str, method: str, seed: int, args: argparse.Namespace) -> None:
         "slabs": slabs,
         "precision": "float32" if args.float32 else "float64",
         "device": jax.devices()[0].device_kind,
+        "cores": len(os.sched_getaffinity(0)),
+        "date": time.strftime("%Y-%m-%d"),
         "budget": args.seconds,
         "parameters": parameters,
         "rows": rows,
@@ -103,13 +111,34 @@ def write(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def read(folders: list[Path]) -> list[dict]:
-    """All runs under these folders, in the order of the zoo."""
+def read(places: list[Path]) -> list[dict]:
+    """All runs under these folders and in these files of collected ones, in the order of the zoo.
+
+    Of runs with the same settings the last one counts.
+    """
     from snapgrad import pinn
 
-    files = [file for folder in folders for file in sorted(folder.rglob("*.*.*.json"))]
-    runs = [json.loads(file.read_text()) for file in files]
-    return sorted(runs, key=lambda r: (pinn.NAMES.index(r["problem"]), r["method"], r["seed"]))
+    runs = {}
+    for place in places:
+        files = [place] if place.is_file() else sorted(place.rglob("*.*.*.json"))
+        for file in files:
+            found = json.loads(file.read_text())
+            for one in found if isinstance(found, list) else [found]:
+                settings = (one[field] for field in ("problem", "method", "seed", "precision"))
+                runs[(*settings, device(one))] = one
+
+    def order(one: dict) -> tuple:
+        where = one["device"] == "cpu", device(one)  # cards first
+        return pinn.NAMES.index(one["problem"]), pinn.METHODS.index(one["method"]), where, one["seed"]
+
+    return sorted(runs.values(), key=order)
+
+
+def device(one: dict) -> str:
+    """What a run was on: the name of a card, or how many cores."""
+    if one["device"] != "cpu":
+        return one["device"]
+    return f"{one['cores']} cores" if "cores" in one else "CPU"
 
 
 def summarise(out: Path) -> None:
@@ -149,14 +178,14 @@ def table(runs: list[dict]) -> list[str]:
     """A line for each problem, method, precision and device: error, time, the record and the ratio to it."""
     from snapgrad import pinn
 
-    head = ("problem", "method", "error", "record", "ratio", "seconds")
+    head = ("problem", "method", "error", "record", "ratio", "seconds", "device")
     head += ("record by, in", "parameters", "seeds")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     groups: dict[tuple[str, ...], list[dict]] = {}
     for one in runs:
-        key = tuple(one[field] for field in ("problem", "method", "precision", "device"))
+        key = (*(one[field] for field in ("problem", "method", "precision")), device(one))
         groups.setdefault(key, []).append(one)
-    for (name, method, precision, _), members in groups.items():
+    for (name, method, precision, where), members in groups.items():
         record, errors = pinn.ZOO[name].record, sorted(one["relative_l2"] for one in members)
         median, used = errors[len(errors) // 2], max(one["curve"]["seconds"][-1] for one in members)
         cells = [name, method if precision == "float64" else f"{method}, {precision}"]
@@ -168,27 +197,29 @@ def table(runs: list[dict]) -> list[str]:
             when = "" if record.seconds is None else f", {record.seconds:,.0f} s"
             by = record.holder + when
             cells += [f"{record.error:.1e}", f"{median / record.error:.2g}"]
-        cells += [f"{used:.0f}", by, f"{members[0]['parameters']:,}", str(len(members))]
+        cells += [f"{used:.0f}", where, by, f"{members[0]['parameters']:,}", str(len(members))]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def collect(folders: list[Path]) -> None:
+def collect(places: list[Path]) -> None:
     """results/pinn_records.md, its curves as JSON, and the picture."""
-    runs = read(folders)
-    devices = sorted({one["device"] for one in runs})
-    text = f"""# Canonical PINN problems beside the best published errors, {time.strftime("%Y-%m-%d")}
+    runs = read(places)
+    devices, dates = sorted({device(one) for one in runs}), sorted({one["date"] for one in runs})
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    text = f"""# Canonical PINN problems beside the best published errors, {when}
 
 `benchmarks/pinn_records.py` on {", ".join(devices)}: relative L2 errors against closed forms and spectral
 references, with the network and points that the zoo states and nothing else set. Seconds are those of
 training, without compilation (published ones are their authors', on their GPUs). A ratio below one is better
-than the record. In slabs of time, curves show the error within the present slab; the table has that over all
-times.
+than the record. Methods have the same problem, slabs and time. In slabs of time, curves show the error within
+the present slab; the table has that over all times.
 
 {chr(10).join(table(runs))}
 
 ![Error against time](pinn_records.svg)
-"""
+
+{NOTES.read_text()}"""
     write(RESULTS / "pinn_records.md", text)
     write(RESULTS / "pinn_records.svg", picture(runs))
     write(RESULTS / "pinn_records.json", json.dumps([thinned(one) for one in runs]))
@@ -196,9 +227,11 @@ times.
 
 
 def thinned(one: dict) -> dict:
-    """The run with sixty points of its curve, as log time shows them."""
+    """The run with sixty points of its curve, as log time shows them; one that has been thinned stays."""
     count = len(one["curve"]["step"])
-    kept = sorted({round(count ** (i / 59)) - 1 for i in range(60)})
+    if count <= KEPT:
+        return one
+    kept = sorted({round(count ** (i / (KEPT - 1))) - 1 for i in range(KEPT)})
     return {**one, "curve": {field: [values[i] for i in kept] for field, values in one["curve"].items()}}
 
 
@@ -214,12 +247,13 @@ def picture(runs: list[dict]) -> str:
         seen = set()
         for one in (one for one in runs if one["problem"] == problem):
             method, curve, single = one["method"], thinned(one)["curve"], one["precision"] == "float32"
-            name = f"{method}, float32" if single else method
+            name = f"{method}, {device(one).removeprefix('NVIDIA ')}" + (", float32" if single else "")
             label = None if name in seen else name
             seen.add(name)
             seen_at = np.isfinite(curve["relative_l2"])  # some slabs hold no time of the reference
             times = np.maximum(curve["seconds"], 0.1)[seen_at]
-            look = {"color": colours.get(method, report.INK), "linestyle": ":" if single else "-"}
+            line = ":" if single else "-." if one["device"] == "cpu" else "-"
+            look = {"color": colours.get(method, report.INK), "linestyle": line}
             ax.plot(times, np.array(curve["relative_l2"])[seen_at], label=label, **look)
         if (record := pinn.ZOO[problem].record) is not None:
             ax.axhline(record.error, color=report.ORANGE, linestyle="--", label="record")
@@ -239,6 +273,7 @@ def main() -> int:
     )
     parser.add_argument("problems", nargs="*", help="names of the zoo; all canonical ones by default")
     parser.add_argument("--method", type=words, default=("auto",), help="such as auto,adam,lbfgs")
+    parser.add_argument("--baselines", action="store_true", help=f"also {' and '.join(BASELINES)}")
     parser.add_argument("--seconds", type=float, default=600.0, help="of training, for each run")
     parser.add_argument("--seeds", type=numbers, default=(0,), help="such as 0,1,2")
     parser.add_argument("--out", type=Path, help="folder of the runs; neither it nor names: a quick look")
@@ -248,7 +283,9 @@ def main() -> int:
     parser.add_argument("--points", type=numbers, help="other points per step than the zoo's")
     parser.add_argument("--slabs", type=int, help="another number of slabs than the zoo's; 1 for none")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--collect", type=Path, nargs="+", metavar="FOLDER")
+    parser.add_argument(
+        "--collect", type=Path, nargs="+", metavar="PLACE", help="folders of runs, or collected ones (.json)"
+    )
     args = parser.parse_args()
     if args.collect:
         collect(args.collect)
@@ -256,7 +293,7 @@ def main() -> int:
     if args.out is None and not args.problems:
         with tempfile.TemporaryDirectory() as folder:
             args.out, args.seconds = Path(folder), 20.0
-            jobs = [(n, m, 0) for n in ("helmholtz", "kovasznay") for m in ("auto", "adam", "lbfgs")]
+            jobs = [(n, m, 0) for n in ("helmholtz", "kovasznay") for m in ("auto", *BASELINES)]
             failed = launch(jobs, args)
             print("\n".join(table(read([args.out]))))
         return failed
@@ -269,7 +306,8 @@ def main() -> int:
     unknown = [name for name in args.problems if name not in pinn.NAMES]
     if unknown:
         parser.error(f"there is no problem {unknown[0]!r}: choose from {', '.join(pinn.NAMES)}")
-    jobs = [(n, m, s) for s in args.seeds for n in args.problems or pinn.CANONICAL for m in args.method]
+    methods = dict.fromkeys((*args.method, *(BASELINES if args.baselines else ())))
+    jobs = [(n, m, s) for s in args.seeds for n in args.problems or pinn.CANONICAL for m in methods]
     return launch(jobs, args)
 
 

@@ -1,5 +1,9 @@
 """Time slabs: what is cut, what is joined, and that neither interruption nor leftovers change a march."""
 
+import subprocess
+import sys
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +12,7 @@ import pytest
 
 import snapgrad as sg
 from snapgrad import pinn
+from snapgrad.pinn import study
 
 KEY = jax.random.key(0)
 SPACE = pinn.Box([0], [1])
@@ -177,6 +182,7 @@ def test_a_callback_ends_the_march():
     assert marched.reason.tolist() == ["steps", "callback"]
     np.testing.assert_allclose(marched.times, [0, 1 / 3, 2 / 3])
     assert marched.relative_l2 < 1  # of the times that it has reached
+    assert marched.suspect is None  # though the second slab knows nothing
 
 
 def test_later_slabs_share_one_program(marched):
@@ -234,3 +240,150 @@ def test_wrong_types_are_refused():
     )
     with pytest.raises(ValueError, match="must not have unknowns"):
         pinn.march(unknown, KEY)
+
+
+# ------------------------------------------------------------------------- files, pictures, advice
+
+
+def read_elsewhere(path, where):
+    script = f"""
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+from snapgrad import pinn
+marched = pinn.load({str(path)!r})
+print(np.asarray(marched(np.array({where.tolist()!r}))).tobytes().hex())
+"""
+    out = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    return out.strip()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["heat-1d", pytest.param("burgers", marks=pytest.mark.slow)],  # a block at the start, an exact start
+)
+def test_another_process_reads_the_same_march(name, tmp_path):
+    points = (40, 10, 10) if name == "heat-1d" else (40, 20)
+    problem = pinn.zoo(name, hidden=(6,), points=points)
+    found = pinn.march(problem, KEY, slabs=3, steps=15, record_every=5)
+    path = tmp_path / "march.snap"
+    found.save(path)
+    where = np.asarray(grid(7)).reshape(-1, 2)
+    assert read_elsewhere(path, where) == np.asarray(found(where)).tobytes().hex()
+    again = pinn.load(path, problem)
+    assert again.problem is problem and again.suspect is None and again.relative_l2 == found.relative_l2
+    assert same_bytes(again.params, found.params) and again.reason.tolist() == found.reason.tolist()
+    np.testing.assert_array_equal(again.times, found.times)
+    for column, values in found.history.items():
+        np.testing.assert_array_equal(again.history[column], values)
+    for old, new in zip(found.slabs, again.slabs, strict=True):
+        assert same_bytes(old.problem, new.problem)
+
+
+def test_what_a_slab_starts_from_is_stored_and_not_computed_again(tmp_path):
+    """A later version, or another processor, may round it otherwise."""
+    held = pinn.Evolving(pinn.MLP([2, 4, 1]), DOMAIN, lambda x: 1 + x[1])
+    problem = pinn.PINN(held, BLOCKS[:1])
+    found = pinn.march(problem, KEY, slabs=3, steps=6)
+    network = found.slabs[2].problem.network
+    moved = jax.tree.map(lambda a: a + 1e-3 if eqx.is_inexact_array(a) else a, network.held)
+    found = eqx.tree_at(lambda m: m.slabs[2].problem.network.held, found, moved)
+    found.save(tmp_path / "own.snap")
+    again = pinn.load(tmp_path / "own.snap", problem)
+    assert same_bytes(again(grid(9)), found(grid(9)))
+
+
+def test_a_march_by_a_function_and_one_that_was_stopped(tmp_path):
+    def make(start, end, before):
+        del before
+        domain = pinn.SpaceTime(SPACE, start, end)
+        blocks = [replace(BLOCKS[0], domain=domain), replace(BLOCKS[1], domain=domain.initial())]
+        return pinn.PINN(pinn.Shifted(pinn.MLP([2, 4, 1]), start), blocks)
+
+    path = tmp_path / "made.snap"
+    made = pinn.march(make, KEY, slabs=[0, 0.5, 1], steps=4, method=sg.SGD(), optimizer=1e-3)
+    made.save(path)
+    again = pinn.load(path, make)
+    assert same_bytes(again(grid(5)), made(grid(5))) and again.problem is None and again.relative_l2 is None
+    with pytest.raises(ValueError, match="`problem` must be given"):
+        pinn.load(path)
+    stopped = pinn.march(PROBLEM, KEY, slabs=3, steps=6, callback=lambda r, s: r["slab"] == 1, record_every=1)
+    stopped.save(path)
+    again = pinn.load(path, PROBLEM)
+    np.testing.assert_array_equal(again.times, stopped.times)
+    assert same_bytes(again(grid(5)), stopped(grid(5))) and len(again.slabs) == 2
+
+
+def test_marches_of_another_problem_are_refused(marched, tmp_path):
+    path = tmp_path / "march.snap"
+    marched.save(path)
+    with pytest.raises(ValueError, match=r"does not fit .* shape \(2, 6\)|does not fit .*\(6, 2\)"):
+        pinn.load(path, pinn.PINN(pinn.MLP([2, 5, 1]), BLOCKS))
+    late = pinn.SpaceTime(SPACE, 0.5, 1)
+    blocks = [replace(BLOCKS[0], domain=late), replace(BLOCKS[1], domain=late.initial())]
+    with pytest.raises(ValueError, match="a march from t = 0 to 1"):
+        pinn.load(path, pinn.PINN(pinn.MLP([2, 6, 1]), blocks))
+    with pytest.raises(ValueError, match="a march from t = 0 to 1"):
+        pinn.load(path, pinn.zoo("poisson-1d", hidden=(6,), points=(30, 2)))
+
+
+def test_pictures_show_all_slabs(marched, tmp_path):
+    figure = marched.plot(tmp_path / "march.png")
+    assert (tmp_path / "march.png").read_bytes()[1:4] == b"PNG"
+    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("t", "x")
+    values = np.asarray(figure.axes[0].collections[0].get_array()).reshape(101, 101)
+    axes = np.meshgrid(np.linspace(0, 1, 101), np.linspace(0, 1, 101))
+    where = np.stack(axes, axis=-1)
+    np.testing.assert_allclose(values, marched(where), rtol=1e-12)
+    error = np.asarray(figure.axes[1].collections[0].get_array()).reshape(101, 101)
+    np.testing.assert_allclose(error, values - np.exp(-2 * axes[0]) * (1 + axes[1]), atol=1e-12)
+    with pytest.raises(ValueError, match="`path` must end with"):
+        marched.plot("picture.gif")
+
+
+def test_advice_on_a_march_speaks_of_the_worst_slab(marched):
+    said = pinn.advice(marched)
+    losses = [slab.history["loss"][-1] for slab in marched.slabs]
+    assert f"slab {np.argmax(losses) + 1} of 3" in said and "In each slab: 50 rows for 25 parameters" in said
+    assert "diverged" not in said and "sg.pinn.march(problem" not in said
+
+
+# -------------------------------------------------------------------------------------- divergence
+
+
+class Jump(eqx.Module):
+    """Residual of the decay, with a forcing from t = 2/3 on that is faster than points can follow."""
+
+    def __call__(self, u, x):
+        late = jnp.where(x[0] > 2 / 3, 1e3 * jnp.sin(1e4 * x[0] * (1 + x[1])), 0.0)
+        return BLOCKS[0].residual(u, x) + late
+
+
+def test_a_march_that_diverges_says_so(marched):
+    assert marched.suspect is None
+    blocks = [pinn.Block("interior", Jump(), DOMAIN, 40), BLOCKS[1]]
+    with pytest.warns(
+        UserWarning, match=r"diverged in slab 3 of 4.*from t = 0.5 on\. Give more slabs"
+    ) as said:
+        found = pinn.march(pinn.PINN(pinn.MLP([2, 6, 1]), blocks), KEY, slabs=4, steps=160)
+    assert len([one for one in said if "diverged" in str(one.message)]) == 1
+    assert found.suspect == 0.5
+    advice = pinn.advice(found)
+    assert "diverged: from t = 0.5 on" in advice
+    assert "not to be trusted from t = 0.5 on" in study.line(
+        {"step": 1.0, "seconds": 1.0, "loss": 1.0, "suspect": found.suspect}
+    )
+
+
+def test_a_loss_that_is_not_finite_is_suspect_at_once():
+    """Residuals on points of the loss alone: training sees nothing of it."""
+    seen = np.asarray(PROBLEM.loss_points["interior"])
+
+    def residual(u, x):
+        hit = jnp.any(jnp.all(jnp.abs(x[None] - seen) < 1e-12, axis=-1))
+        return BLOCKS[0].residual(u, x) + jnp.where(hit, jnp.inf, 0.0)
+
+    problem = pinn.PINN(
+        pinn.MLP([2, 6, 1]), [replace(BLOCKS[0], residual=jax.tree_util.Partial(residual)), BLOCKS[1]]
+    )
+    with pytest.warns(UserWarning, match="diverged in slab 1 of 1: its loss is not finite"):
+        assert pinn.march(problem, KEY, slabs=[0, 1], steps=2).suspect == 0.0

@@ -125,3 +125,23 @@ def test_advice_speaks_of_features_slabs_and_peaks():
     inverse = pinn.zoo("inverse-heat-1d", hidden=(4,), points=(20, 10))
     assert "For diffusivity, solution.error_bars()" in pinn.advice(inverse)
     assert "march" not in pinn.advice(inverse)
+
+
+def test_advice_tells_a_run_that_has_stalled(line):
+    """By what the later half of its records adds to the earlier one."""
+    zero, params = jnp.zeros((), int), line.init(KEY)
+
+    def said(problem, params, losses):
+        return pinn.advice(pinn.Solution(params, {"loss": np.array(losses)}, zero, zero, None, problem))
+
+    still = [9.0, 1.0, 0.5, 0.5, 0.6, 0.5, 0.4, 0.5]
+    assert "Training has stalled: the least loss was 5.0e-01 in its first half and 4.0e-01" in said(
+        line, params, still
+    )
+    assert "march" not in said(line, params, still)
+    assert "stalled" not in said(line, params, still[:6])  # too short to tell
+    assert "stalled" not in said(line, params, [*still[:4], 0.4, 0.3, 0.2, 0.1])
+    assert "stalled" not in said(line, params, [1e7 * still[0], *still[1:]])  # solved, and at rest
+    evolving = pinn.zoo("heat-1d", hidden=(4,), points=(10, 4, 4))
+    words = said(evolving, evolving.init(KEY), still)
+    assert "Use slabs of time: sg.pinn.march(problem, key, slabs=10" in words

@@ -200,3 +200,13 @@ def test_a_diverging_step_is_refused_and_training_goes_on():
     solution = pinn.solve(pinn.PINN(Wild(), [block]), KEY, steps=40, record_every=20)
     assert 0.5 < float(solution.params["network"][0]) < 1
     assert solution.history["refused"][-1] > 0 and np.all(np.isfinite(solution.history["loss"]))
+
+
+def test_a_problem_made_for_slabs_says_so():
+    problem = pinn.zoo("heat-1d", hidden=(4,), points=(10, 4, 4))
+    cut = pinn.zoo("advection", hidden=(4,), points=(20, 5))
+    with pytest.warns(UserWarning, match=r"use sg\.pinn\.march\(problem, key, slabs=10\)"):
+        pinn.solve(cut, KEY, steps=1)
+    assert "slabs=10" in pinn.advice(cut)
+    pinn.solve(problem, KEY, steps=1)  # warnings are errors here
+    pinn.march(cut, KEY, slabs=2, steps=2)

@@ -90,6 +90,33 @@ def test_no_seed_of_ten_stalls(name):
 
 
 @pytest.mark.slow
+def test_one_sine_network_for_all_times_stalls_on_burgers_and_advice_cures_it():
+    """No settings, the whole interval of time, periodic features and sines: the front is never found."""
+    domain = pinn.SpaceTime(pinn.Box([-1], [1], periodic=True), 0, 1)
+    canonical = pinn.zoo("burgers", hidden=(4,), points=(10, 10))
+    equation = canonical.blocks[0].residual
+
+    def made(hidden, points, weight, **options):
+        blocks = [
+            pinn.Block("interior", equation, domain, points),
+            pinn.Block("initial", start, domain.initial(), 60, weight=weight),
+        ]
+        return pinn.PINN(pinn.network(domain, hidden, **options), blocks, canonical.test)
+
+    def start(u, x):
+        return u(x) + jnp.sin(jnp.pi * x[1])
+
+    stalled = pinn.solve(made((12, 12), 500, 1.0), KEY, steps=400)
+    assert stalled.history["relative_l2"][-1] > 0.1
+    said = pinn.advice(stalled)
+    assert "Training has stalled" in said and "slabs=10, sampler=sg.pinn.ResidualAdaptive" in said
+    assert "with tanh" in said and "weight of the start" in said
+    cured = made((16, 16), 700, 100.0, activation="tanh")
+    marched = pinn.march(cured, KEY, slabs=10, sampler=pinn.ResidualAdaptive, steps=1000)
+    assert marched.relative_l2 < 2e-3 and marched.suspect is None
+
+
+@pytest.mark.slow
 def test_burgers_with_periodic_features_does_not_stall():
     """One sine network for all times stays at 3e-3; tanh in slabs with exact starts and a dense front."""
     slabs, domain = 10, pinn.SpaceTime(pinn.Box([-1], [1], periodic=True), 0, 1)

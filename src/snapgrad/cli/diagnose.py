@@ -11,6 +11,7 @@ from .._contracts import AbstractProblem
 from ..diagnosis import diagnose
 from ..problems import LeastQuadratics, spectrum_llq
 from ..reproduce import write_atomic
+from ..training import fit
 from ._shared import READERS, Seed, UserError, live, read_matrix, whole_numbers
 
 
@@ -90,4 +91,4 @@ def _trained(problem: AbstractProblem, key: Any, steps: int, show: Any) -> Any:
     if not isinstance(problem, pinn.PINN):
         raise UserError("--after must be 0 for a linear problem, which is the same everywhere.")
     show(f"training for {steps} steps")
-    return pinn.solve(problem, key, steps=steps).params
+    return fit(problem, key, steps=steps).params

@@ -6,33 +6,44 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._contracts import Params
+from ._balance import balanced
 from ._domains import Points, SpaceTime
 from ._evolving import Evolving
+from ._march import Marched
 from ._problem import PINN
 from ._solve import Solution
+from ._zoo import slabs_of
 
 FAR = 4.0
 """Coordinates beyond this saturate a network that does not scale them."""
 PEAKED = 10.0
 """A residual whose largest value is this many times its root mean square sits in a few places."""
+RECORDS = 8
+"""So many records of a run say whether it still gets better."""
+BETTER, SOLVED = 0.5, 1e-6
+"""It does if the least loss of the later half is below this part of that of the earlier one; and where the
+loss has fallen to this part of the first one, it need not."""
 
 
-def advice(problem: PINN | Solution) -> str:
+def advice(problem: PINN | Solution | Marched) -> str:
     """Says in words what would make a problem easier to solve: points, network, features, slabs of time.
 
     **Arguments:**
 
-    - `problem`: a `sg.pinn.PINN`, or the `sg.pinn.Solution` of one. For a solution the text also says in
-      which block, and where in it, the residual is still large.
+    - `problem`: a `sg.pinn.PINN`, or the `sg.pinn.Solution` or `sg.pinn.Marched` of one. For a solution the
+      text also says in which block, and where in it, the residual is still large; for a march, in which slab,
+      and from when on it is not to be trusted.
 
-    **Returns:** a few sentences. `TypeError` if it is neither of the two.
+    **Returns:** a few sentences. `TypeError` if it is none of the three.
 
     ```python
     print(sg.pinn.advice(sg.pinn.zoo("poisson-2d")))
     ```
     """
+    if isinstance(problem, Marched):
+        return " ".join(_marched(problem))
     if isinstance(problem, Solution):
-        return " ".join([*_about(problem.problem), *_left(problem)])
+        return " ".join([*_about(problem.problem), *_stalled(problem), *_left(problem)])
     if not isinstance(problem, PINN):
         raise TypeError(f"`problem` must be a sg.pinn.PINN or a solution, got {type(problem).__name__}.")
     return " ".join(_about(problem))
@@ -40,6 +51,26 @@ def advice(problem: PINN | Solution) -> str:
 
 def _about(problem: PINN) -> list[str]:
     return [_points(problem), *_features(problem), *_slabs(problem), *_data(problem)]
+
+
+def _marched(marched: Marched) -> list[str]:
+    """Of a march: what is said of a slab, and which of them is the worst."""
+    first = marched.slabs[0].problem
+    losses = [float(slab.history["loss"][-1]) for slab in marched.slabs]
+    worst = int(np.argmax(np.nan_to_num(losses, nan=np.inf)))
+    start, end = marched.times[worst : worst + 2]
+    said = ["In each slab:", _points(first), *_features(first)]
+    if marched.suspect is not None:
+        said.append(
+            f"The march has diverged: from t = {marched.suspect:.6g} on the solution is not to be trusted. "
+            f"More slabs, more points or a larger network keep it."
+        )
+    said.append(
+        f"The largest loss, {losses[worst]:.1e}, is that of slab {worst + 1} of {len(losses)}, from t = "
+        f"{start:.6g} to {end:.6g}; the median of all is {np.median(losses):.1e}. Shorter slabs there "
+        f"(slabs=[times]) help."
+    )
+    return [*said, *_left(marched.slabs[worst])]
 
 
 def _points(problem: PINN) -> str:
@@ -92,6 +123,11 @@ def _slabs(problem: PINN) -> list[str]:
     held = isinstance(problem.network, Evolving)
     if not spans or (min(spans) > 0 and not held) or max(spans) == 0 or problem.unknowns or problem.fields:
         return []
+    if (slabs := slabs_of(problem)) > 1:
+        return [
+            f"Its network is made for slabs of time: sg.pinn.march(problem, key, slabs={slabs}) goes "
+            f"from slab to slab."
+        ]
     return [
         f"It is an initial-value problem over a time of {max(spans):.3g}: if one network for all times "
         f"stalls, sg.pinn.march(problem, key, slabs=8) goes from slab to slab."
@@ -104,6 +140,30 @@ def _data(problem: PINN) -> list[str]:
     names = ", ".join([*problem.unknowns, *problem.fields])
     return [
         f"For {names}, solution.error_bars() says how far noise in the data may have moved what is found."
+    ]
+
+
+def _stalled(solution: Solution) -> list[str]:
+    """Whether training has stopped to get better long before the end, and what is known to help."""
+    losses = np.asarray(solution.history.get("loss", []))
+    half = len(losses) // 2
+    if len(losses) < RECORDS:
+        return []
+    first, last = np.nanmin(losses[:half]), np.nanmin(losses[half:])
+    if last < BETTER * first or last < SOLVED * losses[0]:
+        return []
+    said = f"Training has stalled: the least loss was {first:.1e} in its first half and {last:.1e} since."
+    pairs = zip(solution.problem.blocks, balanced(solution.problem).blocks, strict=True)
+    if drowned := [block.name for block, other in pairs if block.weight != other.weight]:
+        said += (
+            f" Residuals of {', '.join(drowned)} are in units far from those of the first block: "
+            f"sg.pinn.balanced(problem) weights them."
+        )
+    if not _slabs(solution.problem):
+        return [f"{said} A larger network, or more points, may be needed."]
+    return [
+        f"{said} Use slabs of time: sg.pinn.march(problem, key, slabs=10, sampler=sg.pinn.ResidualAdaptive), "
+        f"with tanh in the network where there are fronts and a large weight of the start."
     ]
 
 

@@ -1,5 +1,7 @@
 """`sg.pinn.march`: a long time in slabs, each of which starts where the one before has ended."""
 
+import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
+from .. import report
 from .._checks import Given, positive_int
 from .._contracts import Params, Result
 from ..training import DEFAULT_STEPS, fit, with_options_of
@@ -21,8 +24,14 @@ from ._blocks import Block
 from ._domains import SpaceTime
 from ._evolving import Evolving
 from ._network import Network, evaluate
+from ._pictures import drawn, everywhere, pictures
 from ._problem import PINN
 from ._solve import Solution, solve
+
+LOST = 1e3
+"""A slab may end with a loss this many times that of all slabs before ..."""
+UNTRAINED = 1e-3
+"""... while it is below this part of what weights were at that knew nothing of their slab."""
 
 
 class Shifted(eqx.Module):
@@ -62,6 +71,10 @@ class Marched(Result):
       meet, the later one speaks.
     - `slabs`, `times`: the `sg.pinn.Solution` of each slab, and the times between which they hold.
     - `relative_l2`: the error over all times, where the solution is known; else None.
+    - `suspect`: the time from which on the solution is not to be trusted, because a slab has ended with a
+      loss far above that of the slabs before; None if there is none.
+    - `problem`: the `sg.pinn.PINN` that was solved; None where a function made that of each slab.
+    - `marched.plot()`, `marched.save(path)`: as of a `sg.pinn.Solution`, over all slabs.
     - `history`: the records of all slabs one after the other, with `step` and `seconds` counted from the
       first one and the number of the `slab`. Errors and losses in it are those of the present slab.
     - `params`, `reason`, `rejected`, `state`: as in every `sg.Result`, one for each slab.
@@ -77,6 +90,8 @@ class Marched(Result):
     slabs: tuple[Solution, ...]
     times: Float[np.ndarray, " slabs_and_one"] = eqx.field(converter=np.asarray)
     relative_l2: Scalar | None
+    problem: PINN | None = None
+    suspect: float | None = eqx.field(static=True, default=None)
 
     def __call__(self, x: Any) -> Array:
         """The solution at x."""
@@ -89,6 +104,43 @@ class Marched(Result):
             value = slab(safe)
             found = jnp.where(mine.reshape(mine.shape + (1,) * (value.ndim - mine.ndim)), value, found)
         return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes all slabs to a file, from which `sg.pinn.load` reads them in any process.
+
+        The file appears whole or not at all. It holds parameters, records, times and what each slab starts
+        from; for a problem of `sg.pinn.zoo` its name and sizes, for others not their code.
+        """
+        from ._storage import save_marched  # which needs this file
+
+        save_marched(path, self)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """A picture of the solution over all times and the first coordinate, and of its error where known.
+
+        **Arguments:** `path` ends with `.svg`, `.png` or `.pdf`; the picture is also stored there.
+
+        **Returns:** a figure of matplotlib.
+        """
+        return drawn(self.pictures, path)
+
+    def pictures(self) -> list[report.Draw]:
+        """The panels of `plot`."""
+        first = self.slabs[0].problem
+        space = cast(SpaceTime, first.blocks[0].domain).space
+        return pictures(first, self._slab_by_slab, SpaceTime(space, self.times[0], self.times[-1]))
+
+    def _slab_by_slab(self, x: Float[Array, "N d"]) -> np.ndarray:
+        """The solution at many points, each asked of its slab alone: one program, however many slabs."""
+        owners = np.searchsorted(self.times[1:-1], np.asarray(x[:, 0]), side="right")
+        most, found = np.bincount(owners).max(), None
+        for i, slab in enumerate(self.slabs):
+            mine = np.flatnonzero(owners == i)
+            if mine.size:
+                values = np.asarray(everywhere(slab, x[np.resize(mine, most)]))
+                found = np.zeros((len(x), *values.shape[1:])) if found is None else found
+                found[mine] = values[: mine.size]
+        return np.asarray(found)
 
 
 Maker = Callable[..., PINN]
@@ -142,6 +194,7 @@ def march(
     folder, params = options.pop("checkpoint", None), options.pop("params", None)
     budget = _Budget.of(options.pop("steps", None), options.pop("seconds", None), len(times) - 1)
     done: list[Solution] = []
+    suspect: float | None = None
     for i, (start, end) in enumerate(pairwise(times)):
         here = make(start, end, done[-1] if done else None)
         found = solve(
@@ -154,12 +207,41 @@ def march(
             **budget.share(len(times) - 1 - i),
             **options,
         )
+        if suspect is None and found.reason != "callback" and (words := _lost(done, found)):
+            suspect = start
+            warnings.warn(_warning(i, times, words), stacklevel=2)
         done.append(found)
         params, budget = found.params, budget.after(found)
         if found.reason == "callback":
             break
-    test = problem.test if isinstance(problem, PINN) and len(done) == len(times) - 1 else None
-    return _joined(tuple(done), times[: len(done) + 1], test)
+    whole = problem if isinstance(problem, PINN) else None
+    test = whole.test if whole is not None and len(done) == len(times) - 1 else None
+    return _measured(gathered(tuple(done), times[: len(done) + 1], whole, suspect), test)
+
+
+def _lost(before: list[Solution], slab: Solution) -> str | None:
+    """What says that a slab has diverged, or None: its loss on points of its own, beside those before.
+
+    Losses of slabs that are all well solved differ by factors of a million, so a slab must also be near
+    what weights that know nothing of their slab have as a loss.
+    """
+    loss = slab.history["loss"][-1]
+    if not np.isfinite(loss):
+        return "its loss is not finite"
+    if not before:
+        return None
+    ends = max(one.history["loss"][-1] for one in before)
+    starts = max(one.history["loss"][0] for one in before)
+    if loss <= max(LOST * ends, UNTRAINED * starts):
+        return None
+    return f"its loss ends at {loss:.1e}, where no slab before was above {ends:.1e}"
+
+
+def _warning(slab: int, times: list[float], words: str) -> str:
+    return (
+        f"sg.pinn.march has diverged in slab {slab + 1} of {len(times) - 1}: {words}. The solution is not to "
+        f"be trusted from t = {times[slab]:.6g} on. Give more slabs, more points or a larger network."
+    )
 
 
 @dataclass(frozen=True)
@@ -329,18 +411,39 @@ def _numbered(callback: Callable, slab: int, record: dict[str, float], state: An
     return callback({**record, "slab": float(slab)}, state)
 
 
-def _joined(slabs: tuple[Solution, ...], times: list[float], test: tuple[Array, Array] | None) -> Marched:
-    history = _history(slabs)
-    marched = Marched(
+def gathered(
+    slabs: tuple[Solution, ...], times: Sequence[float], problem: PINN | None, suspect: float | None
+) -> Marched:
+    """One function of all times, whose error is not known yet."""
+    return Marched(
         params=tuple(slab.params for slab in slabs),
-        history=history,
+        history=_history(slabs),
         code=jnp.stack([slab.code for slab in slabs]),
         rejected=jnp.stack([slab.rejected for slab in slabs]),
         state=tuple(slab.state for slab in slabs),
         slabs=slabs,
         times=np.array(times),
         relative_l2=None,
+        problem=problem,
+        suspect=suspect,
     )
+
+
+def remade(problem: Any, times: Sequence[float], solved: Callable[[int, PINN], Solution | None]) -> list:
+    """The slabs of a march that has been, in order, as `solved(number, problem)` says; None ends it."""
+    make, times = _maker(problem, times)
+    done: list[Solution] = []
+    for i, (start, end) in enumerate(pairwise(times)):
+        found = solved(i, make(start, end, done[-1] if done else None))
+        if found is None:
+            break
+        done.append(found)
+    return done
+
+
+def _measured(marched: Marched, test: tuple[Array, Array] | None) -> Marched:
+    """With the error over all times."""
+    slabs = marched.slabs
     parts = [test] if test is not None else [slab.problem.test for slab in slabs]
     tests = [part for part in parts if part is not None]
     if len(tests) < len(parts):

@@ -1,6 +1,8 @@
 """What a solution looks like: a line in one dimension, else a plane through the middle of the domain."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import report
+from .._files import write_atomic
 from ._domains import Points, SpaceTime
 from ._drawing import AbstractDomain
 from ._geometry import AbstractShape
@@ -19,12 +22,28 @@ GRID = 101
 """Points on each side of a picture."""
 
 
-def pictures(problem: PINN, solution: Callable) -> list[report.Draw]:
+def drawn(panels: Callable[[], list[report.Draw]], path: str | os.PathLike[str] | None) -> Any:
+    """A figure of these panels, also stored at `path`."""
+    kind = None if path is None else Path(path).suffix.removeprefix(".")
+    if kind not in (None, "svg", "png", "pdf"):
+        raise ValueError(f"`path` must end with .svg, .png or .pdf, got {str(path)!r}.")
+    draws = panels()
+    if not draws:
+        raise ValueError("there is no domain to draw: the first block of the problem is on given points.")
+    figure = report.figure(draws)
+    if path is not None and kind is not None:
+        write_atomic(Path(path), report.as_bytes(figure, kind))
+    return figure
+
+
+def pictures(
+    problem: PINN, solution: Callable, domain: AbstractDomain | Points | None = None
+) -> list[report.Draw]:
     """Panels with each component of a solution and, where the solution is known, its error.
 
-    There are none for a problem whose first block is on given points.
+    The domain is that of the first block; where that is on given points there are none.
     """
-    domain = problem.blocks[0].domain
+    domain = problem.blocks[0].domain if domain is None else domain
     if isinstance(domain, Points):
         return []
     low, high = (np.asarray(end) for end in domain.bounds())
@@ -33,7 +52,7 @@ def pictures(problem: PINN, solution: Callable) -> list[report.Draw]:
     middle = (low + high)[len(axes) :] / 2
     where = np.concatenate([grid, np.tile(middle, (len(grid), 1))], axis=1)
     hidden = ~_inside(domain, where)
-    found = np.asarray(_values(solution, jnp.asarray(where)), float)
+    found = np.asarray(solution(jnp.asarray(where)), float)
     names = _names(domain)
     parts = {"u": found} if found.ndim == 1 else {f"u[{i}]": part for i, part in enumerate(found.T)}
     if problem.exact is not None and problem.measured is None:
@@ -48,7 +67,8 @@ def pictures(problem: PINN, solution: Callable) -> list[report.Draw]:
 
 
 @eqx.filter_jit  # of all its arguments: weights that are constants of a program are folded while it compiles
-def _values(solution: Callable, where: Float[Array, "N d"]) -> Array:
+def everywhere(solution: Callable, where: Float[Array, "N d"]) -> Array:
+    """A solution at many points."""
     return solution(where)
 
 

@@ -1,9 +1,9 @@
 """`sg.pinn.solve`: `sg.fit` for PDEs, whose result is a function."""
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from jax.typing import ArrayLike
@@ -12,12 +12,12 @@ from jaxtyping import Array, PRNGKeyArray
 from .. import report
 from .._checks import Given
 from .._contracts import Result
-from .._files import write_atomic
 from ..training import fit, with_options_of
 from ._baselines import METHODS
-from ._pictures import pictures
+from ._pictures import drawn, everywhere, pictures
 from ._problem import PINN
 from ._uncertainty import ErrorBars, error_bars
+from ._zoo import slabs_of
 
 
 class Solution(Result):
@@ -102,16 +102,11 @@ class Solution(Result):
         **Returns:** a figure of matplotlib. `ValueError` if the first block of the problem is on given
         points, which have no domain to draw, or if the file is of another kind.
         """
-        kind = None if path is None else Path(path).suffix.removeprefix(".")
-        if kind not in (None, "svg", "png", "pdf"):
-            raise ValueError(f"`path` must end with .svg, .png or .pdf, got {str(path)!r}.")
-        draws = pictures(self.problem, self)
-        if not draws:
-            raise ValueError("there is no domain to draw: the first block of the problem is on given points.")
-        drawn = report.figure(draws)
-        if path is not None and kind is not None:
-            write_atomic(Path(path), report.as_bytes(drawn, kind))
-        return drawn
+        return drawn(self.pictures, path)
+
+    def pictures(self) -> list[report.Draw]:
+        """The panels of `plot`; none where the first block of the problem is on given points."""
+        return pictures(self.problem, partial(everywhere, self))
 
 
 @with_options_of(fit)
@@ -131,7 +126,7 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
       place of the defaults. `sg.pinn.setting` gives the last three for a baseline by name.
 
     **Returns:** a `sg.pinn.Solution`. `ValueError` names the block and the point where a residual is not
-    finite.
+    finite. A warning if `problem` is one of `sg.pinn.zoo` that is made for slabs of time.
 
     ```python
     problem = sg.pinn.zoo("poisson-1d", hidden=(8,), points=(30, 2))
@@ -148,5 +143,11 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
             f"`method` must be a method such as sg.Auto(), got {method!r}; for a baseline by name use "
             f"sg.pinn.solve(problem, key, **sg.pinn.setting({known!r}, problem)._asdict()), where names are "
             f"{', '.join(METHODS)}."
+        )
+    if (slabs := slabs_of(problem)) > 1:
+        warnings.warn(
+            f"this problem is made to be solved in slabs of time, and its network sees one of them: use "
+            f"sg.pinn.march(problem, key, slabs={slabs}).",
+            stacklevel=2,
         )
     return Solution(**vars(fit(problem, key, **options)), problem=problem)

@@ -1,6 +1,8 @@
-"""`solution.save` and `sg.pinn.load`: solutions in files."""
+"""`solution.save` and `sg.pinn.load`: solutions and marches in files."""
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +13,42 @@ import numpy as np
 
 from .._contracts import Result
 from ..training import read_checkpoint, read_header, write_checkpoint
+from ._domains import SpaceTime
+from ._march import Marched, gathered, remade
 from ._problem import PINN
 from ._solve import Solution
 from ._zoo import zoo
 
-KIND = "solution of a PINN"
+KIND, MARCH = "solution of a PINN", "march of a PINN"
 """What the header of such a file says."""
 
 
 def save_solution(path: str | os.PathLike[str], solution: Solution) -> None:
     """Writes parameters, records and, for a problem of the zoo, which one it is."""
-    about = {
-        "kind": KIND,
-        "recipe": solution.problem.recipe,
-        "history": {name: np.asarray(values).tolist() for name, values in solution.history.items()},
-    }
+    about = {"kind": KIND, "recipe": solution.problem.recipe, "history": _lists(solution.history)}
     write_checkpoint(Path(path), jax.device_get(_stored(solution)), about)
 
 
-def load(path: str | os.PathLike[str], problem: PINN | None = None) -> Solution:
-    """Reads a solution that `solution.save(path)` has written, in this process or another one.
+def save_marched(path: str | os.PathLike[str], marched: Marched) -> None:
+    """Writes parameters, records, times and networks of all slabs, and which problem of the zoo it is."""
+    error = marched.relative_l2
+    about = {
+        "kind": MARCH,
+        "recipe": None if marched.problem is None else marched.problem.recipe,
+        "times": marched.times.tolist(),
+        "histories": [_lists(slab.history) for slab in marched.slabs],
+        "relative_l2": None if error is None else float(error),
+        "suspect": marched.suspect,
+    }
+    whole = marched.problem is not None
+    slabs = [_stored_slab(slab, whole) for slab in marched.slabs]
+    write_checkpoint(Path(path), jax.device_get(slabs), about)
+
+
+def load(
+    path: str | os.PathLike[str], problem: PINN | Callable[..., PINN] | None = None
+) -> Solution | Marched:
+    """Reads what `solution.save(path)` or `marched.save(path)` has written, in this process or another one.
 
     Parameters come back bit for bit. What trained them (`state`) is not stored: to train further, give
     `params=solution.params` to `sg.pinn.solve`.
@@ -38,12 +56,12 @@ def load(path: str | os.PathLike[str], problem: PINN | None = None) -> Solution:
     **Arguments:**
 
     - `path`: the file.
-    - `problem`: the problem that was solved, made by the same code again. A problem of `sg.pinn.zoo` need not
-      be given.
+    - `problem`: the problem that was solved, made by the same code again; of a march also the function that
+      made that of each slab. A problem of `sg.pinn.zoo` need not be given.
 
-    **Returns:** a `sg.pinn.Solution`. `ValueError` if the file is damaged, holds no solution, or belongs to
-    a problem with other parameters or another precision; the message names the first difference.
-    `FileNotFoundError` if there is none.
+    **Returns:** a `sg.pinn.Solution`, or a `sg.pinn.Marched`, whichever was saved. `ValueError` if the file
+    is damaged, holds neither, or belongs to a problem with other parameters, times or precision; the
+    message names the first difference. `FileNotFoundError` if there is none.
 
     ```python
     problem = sg.pinn.zoo("poisson-1d", hidden=(8,), points=(30, 2))
@@ -52,8 +70,10 @@ def load(path: str | os.PathLike[str], problem: PINN | None = None) -> Solution:
     solution(jnp.array([0.5])), solution.history["loss"][-1]
     ```
     """
-    about = read_header(Path(path))["about"]
-    if about.get("kind") != KIND:
+    path = Path(path)
+    about = read_header(path)["about"]
+    kind = about.get("kind")
+    if kind not in (KIND, MARCH):
         raise ValueError(f"{path} holds no solution: write one with solution.save(path).")
     if problem is None:
         if about["recipe"] is None:
@@ -62,15 +82,78 @@ def load(path: str | os.PathLike[str], problem: PINN | None = None) -> Solution:
             )
         name, hidden, points = about["recipe"]
         problem = zoo(name, hidden=hidden, points=points)
+    if kind == MARCH:
+        return _load_marched(path, about, problem)
     if not isinstance(problem, PINN):
         raise TypeError(f"`problem` must be a sg.pinn.PINN, got {type(problem).__name__}.")
-    shapes = eqx.filter_eval_shape(problem.init, jax.random.key(0))
-    params = jax.tree.map(_zeros, shapes)
+    stored, _ = read_checkpoint(path, _stored(_unsolved(problem)))
+    return _solution(problem, stored, about["history"])
+
+
+def _load_marched(path: Path, about: dict[str, Any], problem: Any) -> Marched:
+    """The slabs in order, since each begins with what the one before says."""
+    times, count = about["times"], len(about["histories"])
+    whole = isinstance(problem, PINN)
+    if whole:
+        times = _reaching(path, times, problem)
+    like: list[dict[str, Any]] = []
+
+    def unsolved(i: int, here: PINN) -> Solution | None:
+        if i == count:
+            return None
+        like.append(_stored_slab(found := _unsolved(here), whole))
+        # Later slabs of one problem differ in numbers alone.
+        return None if whole and i == 1 else found
+
+    remade(problem, times, unsolved)
+    stored, _ = read_checkpoint(path, [*like, *like[1:2] * (count - len(like))])
+
+    def solved(i: int, here: PINN) -> Solution | None:
+        if i == count:
+            return None
+        if whole:  # with what it was trained to begin with, not what is computed here
+            here = eqx.tree_at(lambda problem: problem.network, here, stored[i]["network"])
+        return _solution(here, stored[i], about["histories"][i])
+
+    slabs = tuple(remade(problem, times, solved))
+    marched = gathered(slabs, about["times"], problem if whole else None, about["suspect"])
+    error = about["relative_l2"]
+    return replace(marched, relative_l2=None if error is None else jnp.asarray(error))
+
+
+def _reaching(path: Path, times: list[float], problem: PINN) -> list[float]:
+    """The times of a march through a problem, with the end of one that was stopped before it."""
+    domains = [block.domain for block in problem.blocks]
+    timed = [domain for domain in domains if isinstance(domain, SpaceTime)]
+    start = min((float(domain.start) for domain in timed), default=np.inf)
+    end = max((float(domain.end) for domain in timed), default=-np.inf)
+    if start != times[0] or end < times[-1]:
+        raise ValueError(
+            f"{path} does not fit `problem`: it holds a march from t = {times[0]:.6g} to {times[-1]:.6g}, "
+            f"and its domains ({', '.join(block.name for block in problem.blocks)}) do not reach over that."
+        )
+    return times if times[-1] == end else [*times, end]
+
+
+def _unsolved(problem: PINN) -> Solution:
+    """A solution of the right shapes."""
+    params = jax.tree.map(_zeros, eqx.filter_eval_shape(problem.init, jax.random.key(0)))
     zero = jnp.zeros((), int)
-    like = Solution(params, {}, zero, zero, None, problem)
-    stored, _ = read_checkpoint(Path(path), _stored(like))
-    history = {name: np.asarray(values) for name, values in about["history"].items()}
-    return Solution(stored["params"], history, stored["code"], stored["rejected"], None, problem)
+    return Solution(params, {}, zero, zero, None, problem)
+
+
+def _solution(problem: PINN, stored: dict[str, Any], history: dict[str, list[float]]) -> Solution:
+    records = {name: np.asarray(values) for name, values in history.items()}
+    return Solution(stored["params"], records, stored["code"], stored["rejected"], None, problem)
+
+
+def _lists(history: dict[str, Any]) -> dict[str, list[float]]:
+    return {name: np.asarray(values).tolist() for name, values in history.items()}
+
+
+def _stored_slab(slab: Solution, whole: bool) -> dict[str, Any]:
+    """What is stored of a slab: of a problem cut by `sg.pinn.march` also what its network holds fixed."""
+    return _stored(slab) | ({"network": slab.problem.network} if whole else {})
 
 
 def _stored(solution: Result) -> dict[str, Any]:

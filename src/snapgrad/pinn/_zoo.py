@@ -20,6 +20,9 @@ CANONICAL = (*(name for name, entry in BASIC.items() if entry.record is not None
 def zoo(name: str, *, hidden: Sequence[int] | None = None, points: Sequence[int] | None = None) -> PINN:
     """Returns the problem of that name, with its own network and number of points unless you give others.
 
+    Where `sg.pinn.ZOO[name].slabs` is more than one, network, points and weights are made for one slab of
+    time: solve it by `sg.pinn.march(problem, key, slabs=sg.pinn.ZOO[name].slabs)`. `sg.pinn.solve` warns.
+
     **Arguments:**
 
     - `name`: one of `sg.pinn.NAMES`.
@@ -47,3 +50,8 @@ def zoo(name: str, *, hidden: Sequence[int] | None = None, points: Sequence[int]
     # A module is frozen once it is made; nobody else has this one yet.
     object.__setattr__(problem, "recipe", (name, widths, counts))
     return problem
+
+
+def slabs_of(problem: PINN) -> int:
+    """Into how many slabs of time a problem is made to be cut: 1 for those that are not of the zoo."""
+    return 1 if problem.recipe is None else ZOO[problem.recipe[0]].slabs

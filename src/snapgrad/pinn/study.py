@@ -10,7 +10,6 @@ import jax
 from .. import pinn, report
 from ..reproduce import as_records, claim_folder, read_metrics, write_atomic, write_metrics, write_section
 from ..training import CHECKPOINT, Team
-from ._pictures import pictures
 
 _COLOURS = {
     "auto": report.BLUE,
@@ -86,10 +85,13 @@ def train(
     if slabs > 1:  # the records of a slab tell of that slab
         records[-1] |= {"relative_l2": float(solution.relative_l2)}
     reason = solution.reason if slabs == 1 else str(solution.reason[-1])
+    end = {**records[-1], "reason": reason}
+    if slabs > 1 and solution.suspect is not None:
+        end["suspect"] = solution.suspect
     if not team.leads:
-        return {**records[-1], "reason": reason, "files": []}
+        return {**end, "files": []}
     files = [write_metrics(folder, records), *sorted(folder.rglob(CHECKPOINT))]
-    parts = pictures(problem, solution)
+    parts = solution.pictures()
     if parts:
         write_atomic(folder / "solution.svg", report.standalone(report.render(parts, "solution")).encode())
         files.append(folder / "solution.svg")
@@ -97,7 +99,7 @@ def train(
     draw = partial(_curves, out / "pinn" / name, name)
     write_atomic(curves, report.standalone(report.render([draw], f"error-{name}")).encode())
     _describe(out / "pinn" / name, name, f"{method}-{seed}", [draw, *parts])
-    return {**records[-1], "reason": reason, "files": [*files, curves]}
+    return {**end, "files": [*files, curves]}
 
 
 def _describe(folder: Path, name: str, last: str, draws: list[report.Draw]) -> None:
@@ -135,6 +137,8 @@ def line(record: dict[str, float]) -> str:
     words = [f"step {record['step']:.0f}", f"{record['seconds']:.1f} s", f"loss {record['loss']:.2e}"]
     names = {"relative_l2": "error", "step_size": "η", "damping": "λ", "momentum": "μ"}
     words += [f"{text} {record[field]:.2e}" for field, text in names.items() if field in record]
+    if "suspect" in record:
+        words.append(f"not to be trusted from t = {record['suspect']:.6g} on")
     return "  ".join(words)
 
 

@@ -80,6 +80,9 @@ class Marched(Result):
     def __call__(self, x: Any) -> Array:
         """The solution at x."""
         x = jnp.asarray(x)
+        last = self.slabs[-1].problem.network
+        if isinstance(last, Evolving) and last.earlier is not None:
+            return self.slabs[-1](x)
         found = self.slabs[0](x)
         for start, slab in zip(self.times[1:-1], self.slabs[1:], strict=True):
             mine = x[..., 0] >= start
@@ -287,11 +290,9 @@ def _slab(problem: PINN, times: list[float], start: float, end: float, before: S
 
     if isinstance(problem.network, Evolving):
         if before is None:
-            network: Any = problem.network.until(end)
+            network: Any = problem.network.over(times)
         else:
-            last = jax.tree_util.Partial(evaluate, before.problem.network, before.params["network"])
-            space = cast(SpaceTime, problem.blocks[0].domain).space
-            network = problem.network.after(last, SpaceTime(space, start, end))
+            network = before.problem.network.after(before.params["network"])
     else:
         network = Shifted(problem.network, start - times[0])
     known = problem.exact

@@ -32,6 +32,19 @@ def transformer(x):
     return jnp.sum(jnp.sin(centred / jnp.sqrt(jnp.var(mixed, axis=1, keepdims=True) + 0.1)))
 
 
+def carried(x):
+    """A loop backwards: a counter, what is carried, what is stacked, and what does not depend on x."""
+
+    def step(state, row):
+        count, constant, v = state
+        v = jnp.tanh((row * v) @ W[:2, :2] + constant * x)
+        return (count + 1, 0.9 * constant, v), v * row
+
+    rows = jnp.stack([x, x**2, jnp.sin(x)])
+    (count, constant, v), stacked = jax.lax.scan(step, (0, 1.0, x), rows, reverse=True)
+    return count * jnp.sum(v) + constant * jnp.sum(stacked[0] * stacked[2])
+
+
 def random_expression(rng, depth):
     """A random elementary function of two coordinates."""
     if depth == 0:
@@ -58,10 +71,11 @@ FUNCTIONS = {
     "ratio": lambda x: jnp.log(3 + x[0] * x[1]) / jnp.sqrt(2 + x[1]) + (2 + x[0]) ** (1.5 + x[1]),
     "pieces": lambda x: jnp.where(x[0] > 0, x[1] ** 4 * x[0], 0.0) + jnp.maximum(x[0] ** 5, x[1]),
     "loop": lambda x: jax.lax.scan(lambda c, _: (jnp.sin(c) * x, c[0]), x, length=2)[1].sum(),
+    "carried": carried,
 } | {f"random {i}": random_expression(RNG, 3) for i in range(6)}
 
 
-SETS = [("tanh", "ratio", "transformer"), pytest.param(tuple(FUNCTIONS), marks=pytest.mark.slow)]
+SETS = [("tanh", "ratio", "transformer", "carried"), pytest.param(tuple(FUNCTIONS), marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module", params=SETS, ids=["some", "all"])

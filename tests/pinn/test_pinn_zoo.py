@@ -123,7 +123,7 @@ def test_burgers_with_periodic_features_does_not_stall():
     canonical = pinn.zoo("burgers", points=(500, 300))
     interior, front = canonical.blocks
     inner = pinn.network(pinn.SpaceTime(domain.space, 0, 1 / slabs), (18, 18), activation="tanh")
-    held = pinn.Evolving(inner, domain, lambda x: -jnp.sin(jnp.pi * x[1]), cells=512)
+    held = pinn.Evolving(inner, domain, lambda x: -jnp.sin(jnp.pi * x[1]))
     problem = pinn.PINN(held, [replace(interior, domain=domain), front], canonical.test)
     marched = pinn.march(problem, KEY, slabs=slabs, steps=120 * slabs)
     assert marched.relative_l2 < 2e-3

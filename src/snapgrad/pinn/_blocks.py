@@ -72,9 +72,7 @@ class Block(eqx.Module):
                     f"`points` is missing for block {name!r}: say how many to draw for each step."
                 )
             points = most
-        # A tree without leaves for a plain function; the arrays of a module are its leaves.
-        tree: Any = residual if isinstance(residual, eqx.Module | Partial) else Partial(residual)
-        self.residual = tree
+        self.residual = as_tree(residual)
         self.name, self.domain = name, domain
         self.points = positive_int("points", points, most=most, most_name="the number of points given")
         self.weight = real_scalar("weight", weight, low=0)
@@ -86,6 +84,11 @@ class Block(eqx.Module):
         if isinstance(self.domain, Points):
             return self.domain.subset(key, self.points)
         return (self.domain.spread if spread else self.domain.sample)(key, self.points)
+
+
+def as_tree(fn: Callable | None) -> Any:
+    """A tree without leaves for a plain function; the arrays of a module are its leaves."""
+    return fn if fn is None or isinstance(fn, eqx.Module | Partial) else Partial(fn)
 
 
 class Weighted(NamedTuple):

@@ -19,10 +19,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Inexact
 
 from ..linalg import inverse_slogdet
-from ..structure.compat import ClosedJaxpr, JaxprEqn, Literal, bind, call_name, called, dtype, shape
+from ..structure.compat import (
+    ClosedJaxpr,
+    JaxprEqn,
+    Literal,
+    bind,
+    call_name,
+    called,
+    dtype,
+    loop_body,
+    loop_split,
+    shape,
+)
 
 # Linear in all operands together; of select_n, gather and dynamic slices the index is not differentiated.
 _LINEAR = {
@@ -174,10 +186,37 @@ def _run(closed: ClosedJaxpr, args: Sequence[Any], plan: Plan) -> list[Any]:
             outs = _slogdet(values[0], plan)
         elif (inner := called(eqn)) is not None:
             outs = _run(inner, values, plan)
+        elif eqn.primitive.name == "scan":
+            outs = _loop(eqn, values, plan)
         else:
             outs = _push(eqn, values, plan)
         env |= dict(zip(eqn.outvars, outs, strict=True))
     return [read(atom) for atom in closed.jaxpr.outvars]
+
+
+def _loop(eqn: JaxprEqn, values: list[Any], plan: Plan) -> list[Any]:
+    """A `scan` whose body is pushed through like any other program: what is carried may be a jet."""
+    count = sum(mix.shape[0] for mix in plan.mixes)
+    consts, carried = loop_split(eqn)
+    given, state, slices = values[:consts], values[consts : consts + carried], values[consts + carried :]
+
+    def as_jet(value: Any) -> Any:
+        if isinstance(value, Jet) or not _inexact(value):
+            return value
+        value = jnp.asarray(value)
+        return Jet(value, jnp.zeros((count, *value.shape), value.dtype))
+
+    def swapped(value: Any) -> Any:
+        """Rows first outside of the loop, steps first as the loop wants them."""
+        return Jet(value.value, jnp.moveaxis(value.rows, 1, 0)) if isinstance(value, Jet) else value
+
+    def step(state: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        outs = _run(loop_body(eqn), [*given, *state, *slices], plan)
+        return [as_jet(out) for out in outs[:carried]], outs[carried:]
+
+    options = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
+    state, outs = lax.scan(step, [as_jet(value) for value in state], [*map(swapped, slices)], **options)
+    return [*state, *map(swapped, outs)]
 
 
 def _push(eqn: JaxprEqn, values: list[Any], plan: Plan) -> list[Any]:

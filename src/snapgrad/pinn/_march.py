@@ -96,6 +96,8 @@ class Marched(Result):
     def __call__(self, x: Any) -> Array:
         """The solution at x."""
         x = jnp.asarray(x)
+        if self._all_in_one:
+            return self.slabs[-1](x)
         found = self.slabs[0](x)
         for start, slab in zip(self.times[1:-1], self.slabs[1:], strict=True):
             mine = x[..., 0] >= start
@@ -105,11 +107,17 @@ class Marched(Result):
             found = jnp.where(mine.reshape(mine.shape + (1,) * (value.ndim - mine.ndim)), value, found)
         return found
 
+    @property
+    def _all_in_one(self) -> bool:
+        """Whether the last slab keeps the networks of all others."""
+        network = self.slabs[-1].problem.network
+        return isinstance(network, Evolving) and network.earlier is not None
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes all slabs to a file, from which `sg.pinn.load` reads them in any process.
 
-        The file appears whole or not at all. It holds parameters, records, times and what each slab starts
-        from; for a problem of `sg.pinn.zoo` its name and sizes, for others not their code.
+        The file appears whole or not at all. It holds parameters, records and times; for a problem of
+        `sg.pinn.zoo` its name and sizes, for others not their code.
         """
         from ._storage import save_marched  # which needs this file
 
@@ -132,6 +140,8 @@ class Marched(Result):
 
     def _slab_by_slab(self, x: Float[Array, "N d"]) -> np.ndarray:
         """The solution at many points, each asked of its slab alone: one program, however many slabs."""
+        if self._all_in_one:
+            return np.asarray(everywhere(self.slabs[-1], x))
         owners = np.searchsorted(self.times[1:-1], np.asarray(x[:, 0]), side="right")
         most, found = np.bincount(owners).max(), None
         for i, slab in enumerate(self.slabs):
@@ -374,11 +384,9 @@ def _slab(problem: PINN, times: list[float], start: float, end: float, before: S
 
     if isinstance(problem.network, Evolving):
         if before is None:
-            network: Any = problem.network.until(end)
+            network: Any = problem.network.over(times)
         else:
-            last = jax.tree_util.Partial(evaluate, before.problem.network, before.params["network"])
-            space = cast(SpaceTime, problem.blocks[0].domain).space
-            network = problem.network.after(last, SpaceTime(space, start, end))
+            network = before.problem.network.after(before.params["network"])
     else:
         network = Shifted(problem.network, start - times[0])
     known = problem.exact

@@ -30,7 +30,7 @@ def save_solution(path: str | os.PathLike[str], solution: Solution) -> None:
 
 
 def save_marched(path: str | os.PathLike[str], marched: Marched) -> None:
-    """Writes parameters, records, times and networks of all slabs, and which problem of the zoo it is."""
+    """Writes parameters, records and times of all slabs, and which problem of the zoo it is."""
     error = marched.relative_l2
     about = {
         "kind": MARCH,
@@ -40,8 +40,7 @@ def save_marched(path: str | os.PathLike[str], marched: Marched) -> None:
         "relative_l2": None if error is None else float(error),
         "suspect": marched.suspect,
     }
-    whole = marched.problem is not None
-    slabs = [_stored_slab(slab, whole) for slab in marched.slabs]
+    slabs = [_stored(slab) for slab in marched.slabs]
     write_checkpoint(Path(path), jax.device_get(slabs), about)
 
 
@@ -98,22 +97,15 @@ def _load_marched(path: Path, about: dict[str, Any], problem: Any) -> Marched:
         times = _reaching(path, times, problem)
     like: list[dict[str, Any]] = []
 
-    def unsolved(i: int, here: PINN) -> Solution | None:
-        if i == count:
-            return None
-        like.append(_stored_slab(found := _unsolved(here), whole))
-        # Later slabs of one problem differ in numbers alone.
-        return None if whole and i == 1 else found
+    def unsolved(i: int, here: PINN) -> None:
+        del i
+        like.append(_stored(_unsolved(here)))  # parameters of all slabs have one shape
 
     remade(problem, times, unsolved)
-    stored, _ = read_checkpoint(path, [*like, *like[1:2] * (count - len(like))])
+    stored, _ = read_checkpoint(path, like * count)
 
     def solved(i: int, here: PINN) -> Solution | None:
-        if i == count:
-            return None
-        if whole:  # with what it was trained to begin with, not what is computed here
-            here = eqx.tree_at(lambda problem: problem.network, here, stored[i]["network"])
-        return _solution(here, stored[i], about["histories"][i])
+        return None if i == count else _solution(here, stored[i], about["histories"][i])
 
     slabs = tuple(remade(problem, times, solved))
     marched = gathered(slabs, about["times"], problem if whole else None, about["suspect"])
@@ -149,11 +141,6 @@ def _solution(problem: PINN, stored: dict[str, Any], history: dict[str, list[flo
 
 def _lists(history: dict[str, Any]) -> dict[str, list[float]]:
     return {name: np.asarray(values).tolist() for name, values in history.items()}
-
-
-def _stored_slab(slab: Solution, whole: bool) -> dict[str, Any]:
-    """What is stored of a slab: of a problem cut by `sg.pinn.march` also what its network holds fixed."""
-    return _stored(slab) | ({"network": slab.problem.network} if whole else {})
 
 
 def _stored(solution: Result) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _allen_cahn(hidden: Sizes, points: Sizes) -> PINN:
     front = SpaceTime(Box([0.4], [0.6]), 0, 1)
     blocks = [Block("interior", equation, domain, points[0]), Block("front", equation, front, points[1])]
     start = lambda x: x[1] ** 2 * jnp.cos(PI * x[1])  # noqa: E731
-    held = Evolving(inner, domain, start, lift=kink, cells=512)
+    held = Evolving(inner, domain, start, lift=kink)
     return PINN(held, blocks, allen_cahn_grid())
 
 

@@ -347,6 +347,16 @@ def test_cholesky_qr_keeps_what_float32_loses_by_squaring(monkeypatch):
     np.testing.assert_allclose(step, np.ones(4), atol=3e-3)
 
 
+def test_a_parameter_with_hardly_any_effect_stays():
+    """A column 1e-20 of the others, as that of a saturated unit, would else move it by 1e19."""
+    J = TALL.at[:, 2].multiply(1e-20)
+    step, _ = take(sg.LevenbergMarquardt(), linear(J, TALL_R), sg.LevenbergMarquardt().init(jnp.zeros(4)))
+    assert abs(step[2]) < 1 and np.linalg.norm(step) > 0.1
+    others = np.array([0, 1, 3])
+    alone = np.linalg.lstsq(np.asarray(TALL)[:, others], np.asarray(TALL_R))[0]
+    np.testing.assert_allclose(step[others], alone, rtol=0.1)
+
+
 def test_stored_rows_give_the_same_step(monkeypatch):
     """What a GPU does with few rows."""
     params, lin = network_lin(17)

@@ -17,6 +17,9 @@ from ..operators import from_pairs, to_pairs
 from ._policy import REFINEMENTS, least_squares_solver
 from ._trial import Scales, TrialState, attempt, dot, residual_at, trial_state
 
+LEAST_COLUMN = 1e-8
+"""Columns of J that are shorter than this part of the longest are scaled as if they had that length."""
+
 
 class LevenbergMarquardtState(eqx.Module):
     """The state of the trials, and the diagonal D."""
@@ -29,7 +32,8 @@ class LevenbergMarquardt(AbstractMethod):
     """Gauss–Newton with damping that tunes itself: θ ← θ − (JᵀJ + λD)⁻¹Jᵀr, for batches with k ≥ n rows.
 
     D is diagonal. It has the proportions of the largest squared norms of the columns of J so far, so that the
-    units in which a parameter is measured do not matter, and the size of the present ones.
+    units in which a parameter is measured do not matter (up to a factor of 1e8), and the size of the present
+    ones.
 
     The damping λ follows from the ratio of actual to predicted decrease, and a step that would raise the
     batch's loss is refused. It knows when it is done, `converged`: rounding hides the decrease of the loss
@@ -85,7 +89,9 @@ class LevenbergMarquardt(AbstractMethod):
         scale = jnp.maximum(before, columns)
         # So that a column that is as large as ever has length 1:
         scale = scale * jnp.max(_over(columns, scale))
-        # A column of zeros is a parameter without effect: any scale will do.
+        # Or steps along parameters with hardly any effect, as those of saturated units, would know no bounds.
+        scale = jnp.maximum(scale, LEAST_COLUMN**2 * jnp.max(scale))
+        # Where all columns are zero any scale will do.
         root = jnp.sqrt(jnp.where(scale > 0, scale, 1)).astype(J.dtype)
         A = J / root[None]
         damping, shift, solver = least_squares_solver(state.trial.damping, k, n)

@@ -44,13 +44,11 @@ def balanced(problem: PINN, key: PRNGKeyArray | None = None) -> PINN:
     if not isinstance(problem, PINN):
         raise TypeError(f"`problem` must be a sg.pinn.PINN, got {type(problem).__name__}.")
     rates = jax.device_get(_rates(problem, jax.random.key(0) if key is None else key))
-    first, *_ = names = [block.name for block in problem.blocks if not isinstance(block.domain, Points)] or [
-        ""
-    ]
+    names = [block.name for block in problem.blocks if not isinstance(block.domain, Points)]
     weights = [block.weight for block in problem.blocks]
     for i, block in enumerate(problem.blocks):
-        if block.name in names[1:] and 0 < rates[block.name] * rates[first] < np.inf:
-            ratio = rates[first] / rates[block.name]
+        if block.name in names[1:] and 0 < rates[block.name] * rates[names[0]] < np.inf:
+            ratio = rates[names[0]] / rates[block.name]
             if not 1 / WELL <= ratio <= WELL:
                 weights[i] = weights[i] * ratio
     found = eqx.tree_at(lambda problem: [block.weight for block in problem.blocks], problem, weights)

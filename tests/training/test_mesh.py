@@ -54,6 +54,12 @@ def test_a_mesh_of_one_device(alone):
     same(trained(CASES, mesh=jax.make_mesh((1,), ("rows",))), alone)
 
 
+def test_a_mesh_that_others_have_set_for_the_process(alone):
+    """As NetKet does when it is imported."""
+    with jax.set_mesh(jax.make_mesh((1,), ("S",))):
+        same(trained(["fit", "helium"], mesh=jax.make_mesh((1,), ("rows",))), alone)
+
+
 @pytest.mark.parametrize(
     ("processes", "names"),
     [

@@ -133,7 +133,7 @@ class Marched(Result):
         return drawn(self.pictures, path)
 
     def pictures(self) -> list[report.Draw]:
-        """The panels of `plot`."""
+        """Returns the panels of `plot`, functions that draw on axes of matplotlib."""
         first = self.slabs[0].problem
         space = cast(SpaceTime, first.blocks[0].domain).space
         return pictures(first, self._slab_by_slab, SpaceTime(space, self.times[0], self.times[-1]))

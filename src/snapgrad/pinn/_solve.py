@@ -105,7 +105,7 @@ class Solution(Result):
         return drawn(self.pictures, path)
 
     def pictures(self) -> list[report.Draw]:
-        """The panels of `plot`; none where the first block of the problem is on given points."""
+        """Returns the panels of `plot`, of which there are none where the first block is on given points."""
         return pictures(self.problem, partial(everywhere, self))
 
 

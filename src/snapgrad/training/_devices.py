@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import equinox as eqx
@@ -68,6 +68,11 @@ def local(tree: PyTree, mesh: Mesh | None) -> PyTree:
     if mesh is None:
         return tree
     return jax.tree.map(lambda leaf: leaf.addressable_data(0) if isinstance(leaf, jax.Array) else leaf, tree)
+
+
+def within(mesh: Mesh | None) -> AbstractContextManager[Any]:
+    """A context in which programs are of this mesh, whatever others have set for the whole process."""
+    return nullcontext() if mesh is None else jax.set_mesh(mesh)
 
 
 class FirstProcessError(RuntimeError):

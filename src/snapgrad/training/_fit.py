@@ -36,7 +36,7 @@ from ..methods import Auto
 from ..problems import LeastSquares
 from ..sampling import AllRows, Uniform
 from ._checkpoint import read_checkpoint, read_header, write_checkpoint
-from ._devices import Team, local, placed
+from ._devices import Team, local, placed, within
 from ._endings import ends_in_order
 from ._progress import shown
 from ._run import advance, measure, prepare
@@ -141,6 +141,7 @@ def fit(
     setup, current = prepare(problem, key, method, sampler, transform, params, state, mesh)
     log, team = _Log(first=int(current.step)), Team(setup.mesh)
     with ExitStack() as stack:
+        stack.enter_context(within(setup.mesh))
         store = None
         if checkpoint is not None:
             store = _Store(Path(checkpoint) / CHECKPOINT, _fingerprint(setup, every), team)

@@ -13,7 +13,7 @@ from .._checks import Given, positive_int, trainable
 from .._contracts import REASONS, AbstractMethod, AbstractProblem, AbstractSampler, Params, Result, State
 from .._threads import warn_of_few_threads
 from ..operators import rows_mesh
-from ._devices import Team, gathered, local, placed
+from ._devices import Team, gathered, local, placed, within
 from ._step import Setup, TrainState, as_transformation
 
 
@@ -65,7 +65,8 @@ def run(
     positive_int("steps", steps)
     positive_int("record_every", record_every)
     setup, state = prepare(problem, key, method, sampler, as_transformation(optimizer), params, state, mesh)
-    end, history = local(_scan(setup, state, steps, min(record_every, steps)), setup.mesh)
+    with within(setup.mesh):
+        end, history = local(_scan(setup, state, steps, min(record_every, steps)), setup.mesh)
     code = jnp.asarray(REASONS.index("steps"))
     return Result(problem.complete(end.params), history, code, end.rejected, end)
 

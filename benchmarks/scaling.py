@@ -145,9 +145,6 @@ def measured(case: str, steps: int, processes: int) -> list[float]:
     return json.loads(outputs[0].splitlines()[-1])
 
 
-_Raw = argparse.RawDescriptionHelpFormatter
-
-
 def main() -> None:
     """The tables."""
     parser = argparse.ArgumentParser(

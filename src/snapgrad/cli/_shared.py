@@ -5,8 +5,8 @@ import signal
 import time
 import zipfile
 import zlib
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 """Exit codes."""
-RESUME = "add --resume to go on from its checkpoint; one that has none begins again without it."
-"""What to do after an interruption."""
 SILENCE = 20.0
 """Seconds between two lines of progress where there is no terminal."""
 Out = Annotated[Path, typer.Option(help="The results folder; its report.html shows what was trained.")]
@@ -81,6 +79,22 @@ def write_page(out: Path) -> Path:
     return write_report(out, NAMES)
 
 
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Training with a checkpoint: what goes wrong in words, and after an interruption what to do."""
+    try:
+        with as_interruptions():
+            yield
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    except FloatingPointError as error:
+        raise FailedError(str(error)) from None
+    except KeyboardInterrupt:
+        raise StoppedError(
+            "add --resume to go on from its checkpoint; one that has none begins again without it."
+        ) from None
+
+
 def train_live(
     out: Path, distributed: bool, train: Callable[..., Any], summary: Callable[[Any], str]
 ) -> None:
@@ -101,18 +115,11 @@ def train_live(
     with ExitStack() as stack:
         team.told(claim)
         status = stack.enter_context(screen.status("compiling"))
-        try:
-            with as_interruptions():
-                result = train(show=lambda text: show(status, text), mesh=mesh)
-                if not team.leads:
-                    return
-                page = write_page(out)
-        except ValueError as error:
-            raise UserError(str(error)) from None
-        except FloatingPointError as error:
-            raise FailedError(str(error)) from None
-        except KeyboardInterrupt:
-            raise StoppedError(RESUME) from None
+        with resumable():
+            result = train(show=lambda text: show(status, text), mesh=mesh)
+            if not team.leads:
+                return
+            page = write_page(out)
     screen.print(f"{summary(result)} (stopped by {result['reason']})")
     screen.print(f"written: {', '.join(map(str, [*result['files'], page]))}")
 

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .._signals import as_interruptions
 from ..reproduce import claimed
-from ._shared import RESUME, Out, Seed, StoppedError, UserError, console, write_page
+from ._shared import Out, Seed, UserError, console, resumable, write_page
 
 
 def command(
@@ -56,12 +55,7 @@ def command(
     training = replace(study.DEFAULTS[system], **{k: v for k, v in given.items() if v is not None})
     screen = console()
     with claimed(out):
-        try:
-            with as_interruptions():
-                study.run(system, training, methods=chosen, out=out, resume=resume, console=screen)
-        except ValueError as error:
-            raise UserError(str(error)) from None
-        except KeyboardInterrupt:
-            raise StoppedError(RESUME) from None
+        with resumable():
+            study.run(system, training, methods=chosen, out=out, resume=resume, console=screen)
         page = write_page(out)
     screen.print(f"{page} written")

@@ -15,7 +15,7 @@ from .._checks import Given, positive_int, real_scalar
 from .._contracts import Params
 from ._domains import Points
 from ._drawing import AbstractDomain, Sites
-from ._network import evaluate
+from ._network import FULL_PRECISION, evaluate
 
 
 class Block(eqx.Module):
@@ -117,6 +117,7 @@ class Row(eqx.Module):
     fields: dict[str, Any]
     residual: Callable
 
+    @FULL_PRECISION
     def __call__(self, params: Params, x: Any) -> Float[Array, "*o"]:
         """The residual at x."""
         known = self.functions(params)

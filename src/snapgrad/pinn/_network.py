@@ -13,6 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import Given, positive_int
 from .._contracts import Params
 
+FULL_PRECISION = jax.default_matmul_precision("highest")
+"""Else NVIDIA cards round the factors of a product in float32 to three digits: too few for derivatives."""
 FIRST_FREQUENCY = 2.0
 """Typical wave number of the first layer of a sine network, for inputs of size one."""
 ACTIVATIONS: dict[str, Callable] = {
@@ -200,6 +202,7 @@ def check_network(network: Any, name: str = "network") -> Any:
     return network
 
 
+@FULL_PRECISION
 def evaluate(network: Any, params: Params, x: Any, inside: str = "") -> Any:
     """A network at one point; an output of shape `(1,)` counts as one number.
 

@@ -22,6 +22,8 @@ FIRST_RAISE, MOST_RAISE = 2, 1e3
 """A refused step multiplies the damping by the first, the next one by twice that, up to the second."""
 DAMPING_POWER = 3
 """The relative damping stays between eps to this power, where no factorisation feels it, and its inverse."""
+SIGMAS = 3
+"""A change of the loss is seen if it is so many standard deviations of what rounding does to the loss."""
 FALLING = 1 / 4
 """At round-off steps are taken unseen while each predicts at most this part of the last one's decrease."""
 BY_LOSS, BY_GRADIENT, BY_STEP = 1, 2, 3
@@ -124,10 +126,13 @@ def attempt(
         second = 2 * (new - r + image)
     actual = decrease(lin, bent, image, new)
     predicted = dot(image, 2 * r - curvature * image)
-    hidden = noise * (jnp.sqrt(loss) + noise)  # what rounding does to the loss
-    blind, falling = (predicted <= hidden) & (hidden > 0), predicted <= FALLING * state.predicted
+    hidden = noise * (jnp.sqrt(loss) + noise)  # the most that rounding does to the loss
+    # What it does if each row errs on its own, before the step and after.
+    unseen = SIGMAS * noise * jnp.sqrt(8 * loss / r.size)
+    falling = (predicted <= hidden) & (predicted <= FALLING * state.predicted)
+    allowed, blind = jnp.maximum(unseen, jnp.where(falling, hidden, 0)), predicted < unseen
     # A NaN after the step is a refusal; one before it is left to the guard of the contract.
-    taken = (actual > jnp.where(blind & falling, -hidden, 0)) | ~jnp.isfinite(loss)
+    taken = (actual > -allowed) | ~jnp.isfinite(loss)
     gain = jnp.where(blind & taken, 1, actual / jnp.where(predicted > 0, predicted, 1))
     trusted = jnp.clip(1 - (2 * gain - 1) ** 3, MOST_FALL, MOST_RISE)
     felt = 0 if scales is None else jnp.where(scales.felt > 0, scales.felt, 0)  # it may be NaN

@@ -19,7 +19,9 @@ from ._drawing import AbstractDomain as AbstractDomain
 from ._evolving import Evolving as Evolving
 from ._features import Fourier as Fourier
 from ._features import Periodic as Periodic
+from ._features import Polynomial as Polynomial
 from ._features import Scaled as Scaled
+from ._features import Series as Series
 from ._features import network as network
 from ._geometry import Boundary as Boundary
 from ._geometry import BoundaryPart as BoundaryPart

@@ -112,7 +112,9 @@ class ResidualAdaptive(AbstractSampler):
     ) -> Batch:
         """The batch with `width` parts of it, from the `first` on, chosen anew."""
         blocks = self.problem.blocks
-        wide = tuple(replace(b, points=self.oversample * b.points) if _adapts(b) else b for b in blocks)
+        wide = tuple(
+            replace(b, points=self.oversample * b.points, grid=None) if _adapts(b) else b for b in blocks
+        )
         pool, even = draw_points(wide, key, True), draw_points(blocks, key, True)
         sizes = self._sizes(linearise(pool).residual, wide)
         whole = (-first) % self.parts < width

@@ -117,6 +117,18 @@ class AbstractDomain(eqx.Module):
         return points if normals is None else Sites(points, {"normal": normals})
 
 
+def unit_grid(key: PRNGKeyArray, counts: tuple[int, ...], even: tuple[bool, ...]) -> Float[Array, "N q"]:
+    """A grid in the unit cube: Gauss–Legendre nodes, or even ones that are shifted at random."""
+    axes = []
+    for axis, count in enumerate(counts):
+        if even[axis]:
+            shift = jax.random.uniform(jax.random.fold_in(key, axis))
+            axes.append((jnp.arange(count) + shift) / count)
+        else:
+            axes.append(jnp.asarray(np.polynomial.legendre.leggauss(count)[0] / 2 + 0.5))
+    return jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(counts))
+
+
 def _candidates(count: int, share: float | None) -> int:
     """So many that `count` are accepted but for six standard deviations, those of the survey included."""
     if share is None:

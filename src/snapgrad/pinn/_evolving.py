@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._checks import Given
@@ -13,10 +14,12 @@ from .._contracts import Params
 from ._blocks import as_tree
 from ._domains import SpaceTime
 from ._drawing import AbstractDomain
-from ._network import Network, check_network, evaluate
+from ._network import Network, check_network, evaluate, is_linear
 
 TOGETHER = 16
 """So many networks of earlier slabs are evaluated side by side; more would fill the memory."""
+EVEN = 1e-9
+"""Slabs are equally long if their lengths differ by at most this part."""
 
 
 class Evolving(eqx.Module):
@@ -25,7 +28,8 @@ class Evolving(eqx.Module):
     With such a network an equation of evolution needs no block for its start, nor a weight for one, and
     `sg.pinn.march` hands it on: it keeps the networks of the slabs before, so that the start of slab k is
     u₀(x) + Σ_{j<k} N_j(T_j, x), exact to rounding with all its derivatives. All slabs share one compiled
-    program, and the last one speaks for all times.
+    program, and the last one speaks for all times. Where N is linear in its parameters (`sg.pinn.Polynomial`,
+    and `sg.pinn.Series` of one) those of slabs of equal length are summed instead of their outputs.
 
     Conditions on the boundary of space belong into N and u₀, or into blocks.
 
@@ -52,6 +56,7 @@ class Evolving(eqx.Module):
     times: Float[Array, " slabs_and_one"]
     done: Int[Array, ""]  # how many slabs lie behind
     earlier: Params  # of their networks, one after the other; zeros for those to come
+    length: Float[Array, ""] | None  # of every slab, where all are equally long
 
     def __init__(
         self,
@@ -73,7 +78,7 @@ class Evolving(eqx.Module):
         self.start, self.velocity, self.lift = (as_tree(fn) for fn in (start, velocity, lift))
         # With a dtype of their own: a weak type would be another program.
         self.times = jnp.stack([jnp.asarray(domain.start, float), jnp.asarray(domain.end, float)])
-        self.done, self.earlier = jnp.zeros((), int), None
+        self.done, self.earlier, self.length = jnp.zeros((), int), None, None
 
     def init(self, key: PRNGKeyArray) -> Params:
         """Returns random initial parameters of the network inside."""
@@ -94,6 +99,8 @@ class Evolving(eqx.Module):
         found = known + self._share(params, x, since, self.times[self.done + 1] - begin)
         if self.earlier is None:
             return found
+        if self.length is not None and self.velocity is None and is_linear(self.network):
+            return found + self._summed(x, time, self.length)
 
         def share(slab: tuple[Params, Array, Array, Array]) -> Array:
             weights, begin, end, past = slab
@@ -109,6 +116,17 @@ class Evolving(eqx.Module):
         past = jnp.arange(len(self.times) - 2) < self.done
         slabs = (self.earlier, self.times[:-2], self.times[1:-1], past)
         return found + jnp.sum(jax.lax.map(share, slabs, batch_size=TOGETHER), axis=0)
+
+    def _summed(self, x: Float[Array, " d"], time: Array, length: Array) -> Float[Array, "*o"]:
+        """What the slabs before add where networks are linear: that of the sum of their weights."""
+        slab = jnp.minimum(jnp.sum(time >= self.times[1:-1]), self.done)
+        before = jax.tree.map(
+            lambda room: jnp.concatenate([jnp.zeros_like(room[:1]), jnp.cumsum(room, axis=0)])[slab],
+            self.earlier,
+        )
+        own = jax.tree.map(lambda room: room[jnp.minimum(slab, room.shape[0] - 1)], self.earlier)
+        past = self._share(own, x, jnp.where(slab < self.done, time - self.times[slab], 0), length)
+        return self._share(before, x, length, length) + past
 
     def _share(self, params: Params, x: Float[Array, " d"], since: Array, length: Array) -> Array:
         """What the network of a slab adds, so long after the start of that slab."""
@@ -126,19 +144,21 @@ class Evolving(eqx.Module):
         def room(leaf: jax.ShapeDtypeStruct) -> Array:
             return jnp.zeros((count, *leaf.shape), leaf.dtype)
 
-        changed = jnp.asarray(times, float), jnp.zeros((), int), jax.tree.map(room, params)
-        return self._with(*changed)
+        lengths = np.diff(np.asarray(times, float))
+        even = np.allclose(lengths, lengths[0], rtol=EVEN, atol=0)
+        length = jnp.asarray(lengths[0], float) if even else None
+        return self._with(jnp.asarray(times, float), jnp.zeros((), int), jax.tree.map(room, params), length)
 
     def after(self, params: Params) -> "Evolving":
         """Returns the same for the next slab, where this one has ended with these parameters."""
         earlier = jax.tree.map(lambda room, leaf: room.at[self.done].set(leaf), self.earlier, params)
-        return self._with(self.times, self.done + 1, earlier)
+        return self._with(self.times, self.done + 1, earlier, self.length)
 
-    def _with(self, times: Array, done: Array, earlier: Params) -> "Evolving":
+    def _with(self, times: Array, done: Array, earlier: Params, length: Array | None) -> "Evolving":
         return eqx.tree_at(
-            lambda network: (network.times, network.done, network.earlier),
+            lambda network: (network.times, network.done, network.earlier, network.length),
             self,
-            (times, done, earlier),
+            (times, done, earlier, length),
             is_leaf=lambda leaf: leaf is None,
         )
 

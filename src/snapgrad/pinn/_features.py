@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import Given, positive_int, real_array
 from .._contracts import Params
 from ._domains import AbstractDomain
-from ._network import MLP, Network, check_network, evaluate
+from ._network import MLP, Network, check_network, evaluate, is_linear
 
 
 class Scaled(eqx.Module):
@@ -45,10 +45,7 @@ class Scaled(eqx.Module):
         high: Given[ArrayLike | Sequence[float], " d"],
     ):
         self.network = check_network(network)
-        self.low = real_array("low", np.atleast_1d(low), ndim=1)
-        self.high = real_array("high", np.atleast_1d(high), ndim=1, rows=self.low.shape[0])
-        if np.any(np.asarray(self.low) >= np.asarray(self.high)):
-            raise ValueError(f"`low` must be below `high` in every coordinate, got {low!r} and {high!r}.")
+        self.low, self.high = _corners(low, high)
 
     def init(self, key: PRNGKeyArray) -> Params:
         """Returns random initial parameters of the network inside."""
@@ -204,6 +201,143 @@ class Fourier(eqx.Module):
         angle = frequencies @ x
         features = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)])
         return evaluate(self.network, inner, features, "sg.pinn.Fourier")
+
+
+class Series(eqx.Module):
+    """A Fourier series in one periodic coordinate, whose coefficients are a network of the others.
+
+    u(t, x) = a₀(t) + Σ_k (a_k(t) cos 2πkx/p + b_k(t) sin 2πkx/p)/k² for k = 1, …, `modes`. Its error falls
+    exponentially with the number of modes where the solution is smooth and periodic; a front that is sharper
+    than the shortest wave it misses everywhere.
+
+    **Arguments:**
+
+    - `network`: any network of the other coordinates with `Series.outputs(modes)` outputs: a₀, all a_k, all
+      b_k. For short times `sg.pinn.Polynomial` is by far the quickest to train.
+    - `axis`, `period`: the periodic coordinate, and its period p.
+    - `modes`: how many waves. The solution's own coefficients must have fallen to the accuracy that is
+      wanted, and further where the equation takes high derivatives.
+
+    ```python
+    times = sg.pinn.Polynomial([0], [0.1], degree=8, outputs=sg.pinn.Series.outputs(16))
+    network = sg.pinn.Series(times, axis=1, period=2.0, modes=16)                      # of (t, x)
+    params = network.init(jax.random.key(0))
+    network(params, jnp.array([0.03, -1.0])) - network(params, jnp.array([0.03, 1.0]))        # 0
+    ```
+    """
+
+    network: Any
+    axis: int = eqx.field(static=True)
+    period: float = eqx.field(static=True)
+    modes: int = eqx.field(static=True)
+
+    def __init__(self, network: Given[Network, ""], axis: int, period: float, modes: int):
+        self.network = check_network(network)
+        if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
+            raise ValueError(f"`axis` must be 0, 1, …, got {axis!r}.")
+        if not 0 < float(period) < np.inf:
+            raise ValueError(f"`period` must be a length above 0, got {period!r}.")
+        self.axis, self.period, self.modes = axis, float(period), positive_int("modes", modes)
+
+    @staticmethod
+    def outputs(modes: int) -> int:
+        """Returns how many outputs the network inside must have: two for each wave, and the mean."""
+        return 2 * positive_int("modes", modes) + 1
+
+    @property
+    def linear(self) -> bool:
+        """Whether it is linear in its parameters, as the network inside may be."""
+        return is_linear(self.network)
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """Returns random initial parameters of the network inside."""
+        return self.network.init(key)
+
+    def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """The output at one point."""
+        if self.axis >= x.shape[0]:
+            raise ValueError(f"`axis` is {self.axis}, but a point has {x.shape[0]} coordinates.")
+        others = jnp.concatenate([x[: self.axis], x[self.axis + 1 :]])
+        found = evaluate(self.network, params, others, "sg.pinn.Series")
+        if found.shape != (self.outputs(self.modes),):
+            raise ValueError(
+                f"`network` inside sg.pinn.Series must have {self.outputs(self.modes)} outputs for "
+                f"{self.modes} modes; got shape {found.shape}."
+            )
+        number = np.arange(1.0, self.modes + 1)
+        angle = 2 * np.pi / self.period * number * x[self.axis]
+        # So that random waves of any number weigh alike in second derivatives.
+        waves = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)]) / np.tile(number**2, 2)
+        return found[0] + found[1:] @ waves
+
+
+class Polynomial(eqx.Module):
+    """A polynomial, of products of Chebyshev's in each coordinate; there is no hidden layer.
+
+    It is linear in its parameters: Levenberg–Marquardt solves a linear equation with it in a few steps, and
+    others as Newton's method does. Where the solution is smooth the error falls exponentially with the
+    degree, but the number of coefficients, (degree + 1)ᵈ for each output, is bearable in few dimensions only.
+
+    **Arguments:**
+
+    - `low`, `high`: the corners of the box that it is for, one number for each coordinate.
+    - `degree`: in each coordinate.
+    - `outputs`: how many; with one, the output is a number.
+
+    ```python
+    network = sg.pinn.Polynomial([0, 0], [1, 1], degree=10)
+    params = network.init(jax.random.key(0))
+    network(params, jnp.array([0.3, 0.5]))                                             # one number
+    ```
+    """
+
+    low: Float[Array, " d"]
+    high: Float[Array, " d"]
+    degree: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        low: Given[ArrayLike | Sequence[float], " d"],
+        high: Given[ArrayLike | Sequence[float], " d"],
+        degree: int,
+        outputs: int = 1,
+    ):
+        self.low, self.high = _corners(low, high)
+        self.degree, self.outputs = positive_int("degree", degree), positive_int("outputs", outputs)
+
+    @property
+    def linear(self) -> bool:
+        """True: it is linear in its parameters."""
+        return True
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """Returns small random coefficients, an array `[(degree + 1)ᵈ, outputs]`."""
+        shape = (self.degree + 1) ** self.low.shape[0], self.outputs
+        return jax.random.normal(key, shape) / shape[0]
+
+    def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
+        """The output at one point."""
+        if x.shape != self.low.shape:
+            raise ValueError(f"`low` and `high` have {self.low.shape[0]} coordinates, got {x.shape[0]}.")
+        s = (2 * x - (self.low + self.high)) / (self.high - self.low)
+        found = [jnp.ones_like(s), s]
+        for _ in range(self.degree - 1):
+            found.append(2 * s * found[-1] - found[-2])
+        powers, product = jnp.stack(found), jnp.ones(1)
+        for i in range(s.shape[0]):
+            product = (product[:, None] * powers[None, :, i]).reshape(-1)
+        out = product @ params
+        return out[0] if self.outputs == 1 else out
+
+
+def _corners(low: Any, high: Any) -> tuple[Array, Array]:
+    """Both as arrays; `ValueError` unless each `low` is below its `high`."""
+    bottom = real_array("low", np.atleast_1d(low), ndim=1)
+    top = real_array("high", np.atleast_1d(high), ndim=1, rows=bottom.shape[0])
+    if np.any(np.asarray(bottom) >= np.asarray(top)):
+        raise ValueError(f"`low` must be below `high` in every coordinate, got {low!r} and {high!r}.")
+    return bottom, top
 
 
 def network(

@@ -28,6 +28,8 @@ from ._pictures import drawn, everywhere, pictures
 from ._problem import PINN
 from ._solve import Solution, solve
 
+PATIENCE = 250
+"""A slab ends once its loss has not been improved for so many steps."""
 LOST = 1e3
 """A slab may end with a loss this many times that of all slabs before ..."""
 UNTRAINED = 1e-3
@@ -183,7 +185,8 @@ def march(
       included. With a function the times must be given.
     - `options`: those of `sg.pinn.solve`. `steps` and `seconds` are for the whole march, by default 1000
       steps for each slab; slabs share them evenly, and what one leaves over, since it stops for `tol` or
-      `patience`, goes to the later ones. `checkpoint` holds one folder for each slab; a march that was
+      `patience`, goes to the later ones. Here `patience` is 250 steps by default; with None all of them
+      train to the end of their time. `checkpoint` holds one folder for each slab; a march that was
       killed goes on in the slab where it was, to the same bytes. `callback` finds the number of the `slab`
       in its records, and if it says stop, the march ends with that slab. `params` is where the first slab
       starts.
@@ -201,6 +204,7 @@ def march(
         raise ValueError("`state` belongs to one slab: go on with a march by `checkpoint`.")
     make, times = _maker(problem, slabs)
     sampler, callback = _sampler(options.pop("sampler", None)), options.pop("callback", None)
+    options.setdefault("patience", PATIENCE)
     folder, params = options.pop("checkpoint", None), options.pop("params", None)
     budget = _Budget.of(options.pop("steps", None), options.pop("seconds", None), len(times) - 1)
     done: list[Solution] = []

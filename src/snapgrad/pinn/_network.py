@@ -202,6 +202,11 @@ def check_network(network: Any, name: str = "network") -> Any:
     return network
 
 
+def is_linear(network: Any) -> bool:
+    """Whether a network says of itself that it is linear in its parameters."""
+    return bool(getattr(network, "linear", False))
+
+
 @FULL_PRECISION
 def evaluate(network: Any, params: Params, x: Any, inside: str = "") -> Any:
     """A network at one point; an output of shape `(1,)` counts as one number.

@@ -21,7 +21,8 @@ class Collocation(AbstractSampler):
     - `blocks`: what to draw points for: a `sg.pinn.PINN` or its blocks.
     - `refresh_every`: how many steps use the same points: 1 for fresh points at each step, None for one set
       throughout.
-    - `spread`: whether points are evenly spread (a shifted Sobol sequence) or independent and uniform.
+    - `spread`: whether points are evenly spread (a shifted Sobol sequence, or the `grid` of a block that has
+      one) or independent and uniform.
     - `warm_up`: whether to keep points for at most a quarter of the steps taken so far. A network far from
       the solution can fit a few points in ways that are wrong everywhere else, and then stays there.
 
@@ -69,4 +70,4 @@ class Collocation(AbstractSampler):
         return batch, (batch, jnp.where(due, 1, age + 1), count + 1)
 
     def _batch(self, key: PRNGKeyArray) -> dict[str, Any]:
-        return draw_points(self.blocks, key, self.spread)
+        return draw_points(self.blocks, key, self.spread, grid=True)

@@ -53,7 +53,9 @@ CHECKPOINT_SECONDS = 30.0
 CHECKPOINT = "checkpoint.snap"
 """The name of the checkpoint in its folder."""
 GOALS = ("relative_l2", "relative_error", "loss")
-"""What `tol` and `patience` look at: the first of these that the problem measures."""
+"""What `tol` looks at: the first of these that the problem measures."""
+GAINS = ("loss", *GOALS)
+"""What `patience` looks at: nobody who needs a solution knows its error."""
 
 Callback = Callable[[dict[str, float], TrainState], Any]
 
@@ -88,7 +90,8 @@ def fit(
     - `steps`, `seconds`: when to stop; 1000 steps if neither is given. Compilation does not count as seconds.
     - `tol`: stop once the goal is at most this. The goal is the relative error where the problem knows its
       solution (`relative_l2` or `relative_error`), and `loss` otherwise.
-    - `patience`: stop once the goal has not been improved for so many steps.
+    - `patience`: stop once the `loss` (or the goal, where that is not measured) has not been improved for so
+      many steps.
     - `method`: default `sg.Auto()`, which chooses damping, step size and momentum itself.
     - `sampler`: default all rows at each step if their Jacobian fits into memory, else uniform batches.
     - `batch_size`: rows per step, in place of a sampler.
@@ -275,12 +278,14 @@ def _loop(
     team: Team,
 ) -> Result:
     every_row = isinstance(setup.sampler, AllRows)
-    goal, stuck, stopped, resumed = _Goal(), 0, False, bool(log.rows)
+    goal, gain, stuck, stopped, resumed = _Goal(GOALS), _Goal(GAINS), 0, False, bool(log.rows)
 
     def record() -> dict[str, float]:
         found = {"step": float(state.step), "seconds": log.spent}
         found |= {name: float(value) for name, value in measure(setup, state).items()}
         log.rows.append(found)
+        goal.update(found)
+        gain.update(found)
         return found
 
     def interrupted(kind: Any, value: Any, trace: Any) -> None:
@@ -289,6 +294,7 @@ def _loop(
 
     for row in log.rows:  # of an earlier part of this run
         goal.update(row)
+        gain.update(row)
     good = state, len(log.rows), log.spent, log.converged  # what belongs together, whenever Ctrl-C comes
     with ExitStack() as stack:
         stack.push(interrupted)
@@ -296,11 +302,10 @@ def _loop(
         show = stack.enter_context(shown(progress, limits.steps, limits.seconds))
         if not log.rows:
             last = record()
-            goal.update(last)
             (stopped,) = map(bool, team.agree(callback is not None and bool(callback(last, state))))
         state, _ = advance(setup, state, jnp.asarray(0))  # compiles, outside the time that is counted
         over = log.converged or (resumed and bool(setup.converged(state)))
-        reason = _reason(log, goal, limits, stopped, over)
+        reason = _reason(log, goal, gain, limits, stopped, over)
         begun = state
         good = state, len(log.rows), log.spent, log.converged
         while reason is None:
@@ -316,7 +321,6 @@ def _loop(
             state = after
             (log.spent,) = team.agree(log.spent + time.perf_counter() - began)
             last = record()
-            goal.update(last)
             show(last, goal.name)
             stuck = stuck + count if refused == count else 0
             if stuck >= 2 * every or (stuck and stuck >= limits.steps):
@@ -327,7 +331,7 @@ def _loop(
                     f"root or a norm at zero, or raise the damping."
                 )
             (stopped,) = map(bool, team.agree(callback is not None and bool(callback(last, state))))
-            reason = _reason(log, goal, limits, stopped, bool(converged) or bool(unmoved))
+            reason = _reason(log, goal, gain, limits, stopped, bool(converged) or bool(unmoved))
             good = state, len(log.rows), log.spent, reason == "converged"
             log.converged = reason == "converged"
             if store is not None and (store.due or reason):
@@ -342,19 +346,22 @@ _equal = eqx.filter_jit(eqx.tree_equal)
 
 
 class _Goal:
-    """The best value so far of what is minimised, and when it was reached."""
+    """The best value so far of the first of some metrics that there is, and when it was reached."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
         self.name, self.value, self.best, self.step = "", np.nan, np.inf, 0.0
 
     def update(self, row: dict[str, float]) -> None:
-        self.name = next((name for name in GOALS if name in row), "")
+        self.name = next((name for name in self.names if name in row), "")
         self.value = row.get(self.name, np.nan)
         if self.value < self.best:
             self.best, self.step = self.value, row["step"]
 
 
-def _reason(log: _Log, goal: _Goal, limits: _Limits, stopped: bool, converged: bool) -> Reason | None:
+def _reason(
+    log: _Log, goal: _Goal, gain: _Goal, limits: _Limits, stopped: bool, converged: bool
+) -> Reason | None:
     step = log.rows[-1]["step"]
     if stopped:
         return "callback"
@@ -366,7 +373,7 @@ def _reason(log: _Log, goal: _Goal, limits: _Limits, stopped: bool, converged: b
         return "steps"
     if log.spent >= limits.seconds:
         return "seconds"
-    if step - goal.step >= limits.patience:
+    if step - gain.step >= limits.patience:
         return "patience"
     return None
 

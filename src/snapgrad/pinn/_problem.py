@@ -156,8 +156,7 @@ class PINN(AbstractProblem):
 
     def counts(self, params: Params) -> tuple[int, int]:
         """Returns how many rows a step has, and how many parameters there are."""
-        key = jax.random.key(0)
-        shapes = jax.eval_shape(lambda params, key: self.residuals(params, self.draw(key)), params, key)
+        shapes = eqx.filter_eval_shape(_drawn_residuals, self, params, jax.random.key(0))
         rows = sum(leaf.size for leaf in jax.tree.leaves(shapes))
         return rows, sum(leaf.size for leaf in jax.tree.leaves(params))
 
@@ -289,6 +288,11 @@ class PINN(AbstractProblem):
                 f"`exact` must have the shape of {what}, {shape[1:]} at one point; got {values.shape[1:]}."
             )
         return points, values
+
+
+@eqx.filter_jit  # the slabs of a march are traced once
+def _drawn_residuals(problem: PINN, params: Params, key: PRNGKeyArray) -> dict[str, Array]:
+    return problem.residuals(params, problem.draw(key))
 
 
 def _everywhere(function: Callable, x: Any) -> Array:

@@ -1,0 +1,160 @@
+"""Networks without hidden layers, Fourier series and polynomials, and the grids that they are trained on."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from snapgrad import pinn
+
+KEY = jax.random.key(0)
+RING = pinn.SpaceTime(pinn.Box([-1], [1], periodic=True), 0, 0.5)
+
+
+def spectral(degree, modes, end=0.5):
+    times = pinn.Polynomial([0], [end], degree, pinn.Series.outputs(modes))
+    return pinn.Series(times, axis=1, period=2.0, modes=modes)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_polynomial_is_a_chebyshev_series_in_every_coordinate(outputs):
+    network = pinn.Polynomial([0, -1], [2, 3], degree=4, outputs=outputs)
+    params = network.init(KEY)
+    x = jnp.array([0.3, 2.2])
+    coefficients = np.asarray(params).reshape(5, 5, outputs)
+    expected = np.polynomial.chebyshev.chebval2d(0.3 - 1, (2.2 - 1) / 2, coefficients)
+    np.testing.assert_allclose(network(params, x), expected[0] if outputs == 1 else expected, rtol=1e-13)
+    assert jnp.shape(network(params, x)) == (() if outputs == 1 else (2,))
+
+
+def test_a_series_is_one_with_all_derivatives():
+    network = spectral(3, 2)
+    params, (t, y) = network.init(KEY), (0.2, 0.37)
+    a = np.asarray(jax.vmap(lambda t: network.network(params, t[None]))(jnp.array([t])))[0]
+    rates = np.asarray(jax.jacfwd(network.network, 1)(params, jnp.array([t])))[:, 0]
+    k = np.pi * np.array([1, 2])
+    weights = 1 / np.array([1.0, 4.0])
+    cos, sin = weights * np.cos(k * y), weights * np.sin(k * y)
+
+    def total(c, orders):  # of waves, each multiplied by a power of its wave number
+        turns = {0: (cos, sin), 3: (k**3 * sin, -(k**3) * cos)}[orders]
+        return (c[0] if orders == 0 else 0) + c[1:3] @ turns[0] + c[3:] @ turns[1]
+
+    found = pinn.partials(lambda x: network(params, x), jnp.array([t, y]), [(), (0,), (1, 1, 1)])
+    np.testing.assert_allclose(found, [total(a, 0), total(rates, 0), total(a, 3)], rtol=1e-11)
+
+
+def test_linear_networks_say_so():
+    assert pinn.Polynomial([0], [1], 3).linear and spectral(3, 2).linear
+    perceptron = pinn.Series(pinn.MLP([1, 4, 5]), axis=1, period=2.0, modes=2)
+    assert not perceptron.linear and perceptron(perceptron.init(KEY), jnp.array([0.1, 0.2])).shape == ()
+
+
+@pytest.mark.parametrize("done", [0, 1, 3])
+def test_slabs_of_linear_networks_are_summed(done):
+    """The same function, with its derivatives, as the sum of the outputs of all slabs."""
+    network = pinn.Evolving(spectral(3, 2), RING, lambda x: jnp.cos(jnp.pi * x[1]))
+    held = network.over(np.linspace(0, 0.5, 5).tolist())
+    for i in range(done):
+        held = held.after(network.init(jax.random.key(i)))
+    one_by_one = eqx.tree_at(lambda held: held.length, held, None, is_leaf=lambda leaf: leaf is None)
+    params, orders = network.init(jax.random.key(9)), [(), (0,), (1, 1), (0, 1)]
+    assert held.length is not None
+
+    def at(held, x):
+        return jnp.stack(pinn.partials(lambda x: held(params, x), x, orders))
+
+    times = jnp.array([0.01, 0.125, 0.2, 0.25, 0.3, 0.374, 0.375, 0.49])
+    points = jnp.stack(
+        [times[times < 0.125 * (done + 1)], jnp.full((times < 0.125 * (done + 1)).sum(), 0.3)], 1
+    )
+    found, expected = (jax.vmap(lambda x, h=h: at(h, x))(points) for h in (held, one_by_one))
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+
+
+def test_slabs_of_unequal_length_are_not_summed():
+    network = pinn.Evolving(spectral(3, 2), RING, lambda x: jnp.cos(jnp.pi * x[1]))
+    assert network.over([0, 0.1, 0.5]).length is None
+
+
+def test_a_grid_has_nodes_of_gauss_and_even_ones():
+    block = pinn.Block("all", lambda u, x: u(x), RING, grid=(4, 6))
+    points = np.asarray(block.draw(KEY, grid=True))
+    assert block.points == 24 and points.shape == (24, 2)
+    times, places = np.unique(points[:, 0]), np.unique(points[:, 1].round(12))
+    np.testing.assert_allclose(times, 0.25 * (np.polynomial.legendre.leggauss(4)[0] + 1), rtol=1e-13)
+    assert len(places) == 6
+    np.testing.assert_allclose(np.diff(places), 1 / 3, rtol=1e-9)
+    other = np.asarray(block.draw(jax.random.key(1), grid=True))
+    np.testing.assert_allclose(other[:, 0], points[:, 0])
+    assert np.abs(other[:, 1] - points[:, 1]).min() > 1e-3  # shifted
+    assert len(np.unique(np.asarray(block.draw(KEY))[:, 0])) == 24  # scattered, unless a grid is asked for
+
+
+def test_steps_are_on_the_grid_and_the_loss_is_not():
+    block = pinn.Block("all", lambda u, x: u(x), RING, grid=(4, 30))
+    problem = pinn.PINN(spectral(2, 3), [block])
+    sampler = problem.default_sampler(problem.init(KEY))
+    batch, *_ = sampler.init(KEY)
+    assert len(np.unique(batch["all"][:, 0])) == 4
+    assert len(np.unique(problem.loss_points["all"][:, 0])) == 120
+    adaptive = pinn.ResidualAdaptive(problem).init(KEY)[0]["all"]
+    assert len(np.unique(adaptive.points[:, 0])) == 120
+
+
+def test_what_a_network_cannot_hold_spoils_nothing_on_a_grid():
+    """u_t + u_x = 0 with more waves than the series has: scattered points alias them onto the others."""
+
+    def error(**points):
+        start = lambda x: jnp.exp(2 * jnp.sin(jnp.pi * x[1]))  # noqa: E731
+        equation = lambda u, x: sum(pinn.partials(u, x, [(0,), (1,)]))  # noqa: E731
+        held = pinn.Evolving(spectral(8, 6, 0.1), domain, start)
+        block = pinn.Block("all", equation, domain, **points)
+        problem = pinn.PINN(held, [block], lambda x: start(jnp.stack([x[0], x[1] - x[0]])))
+        return float(pinn.solve(problem, KEY, steps=12, record_every=12).history["relative_l2"][-1])
+
+    domain = pinn.SpaceTime(RING.space, 0, 0.1)
+    assert error(grid=(10, 24)) < error(points=240) / 3
+
+
+def test_kdv_at_small_size():
+    """The first slabs, in which sixteen waves are enough: exact to rounding after a few steps each."""
+    problem = pinn.zoo("kdv", hidden=(8, 16), points=(10 * 50,))
+    stop = lambda record, state: record["slab"] >= 2 and record["step"] >= 8  # noqa: E731
+    marched = pinn.march(problem, KEY, slabs=40, steps=8 * 40, record_every=8, callback=stop)
+    assert len(marched.slabs) == 3
+    assert marched.slabs[2].history["relative_l2"][-1] < 1e-11
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: pinn.Polynomial([0], [0], 3), ValueError, ["`low`", "below"]),
+        (lambda: pinn.Polynomial([0], [1], 0), ValueError, ["`degree`", "0"]),
+        (lambda: pinn.Polynomial([0], [1], 2)(jnp.zeros((3, 1)), jnp.zeros(2)), ValueError, ["1 coord", "2"]),
+        (lambda: pinn.Series(pinn.MLP([1, 5]), -1, 2.0, 2), ValueError, ["`axis`", "-1"]),
+        (lambda: pinn.Series(pinn.MLP([1, 5]), 1, 0.0, 2), ValueError, ["`period`", "0.0"]),
+        (lambda: pinn.Series(pinn.MLP([1, 5]), 1, 2.0, 0), ValueError, ["`modes`", "0"]),
+        (lambda: _at(pinn.Series(pinn.MLP([1, 4]), 1, 2.0, 2), 2), ValueError, ["5 outputs", "(4,)"]),
+        (lambda: _at(pinn.Series(pinn.MLP([1, 5]), 2, 2.0, 2), 2), ValueError, ["`axis` is 2", "2 coord"]),
+        (lambda: _block(RING, grid=(3,)), ValueError, ["`grid`", "2 coordinates", "(3,)"]),
+        (lambda: _block(RING, grid=(3, 0)), ValueError, ["`grid[1]`", "0"]),
+        (lambda: _block(RING, grid=(3, 4), points=11), ValueError, ["`points`", "12", "11"]),
+        (lambda: _block(RING.initial(), grid=(3, 4)), ValueError, ["`grid`", "SpaceTime"]),
+        (lambda: _block(pinn.Ball([0, 0], 1), grid=(3, 4)), ValueError, ["`grid`", "Ball"]),
+        (lambda: _block(pinn.Points(np.zeros((3, 2))), grid=(3, 4)), ValueError, ["`grid`", "Points"]),
+    ],
+)
+def test_errors_name_the_argument(make, error, words):
+    with pytest.raises(error) as caught:
+        make()
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def _at(network, dim):
+    return network(network.init(KEY), jnp.zeros(dim))
+
+
+def _block(domain, **options):
+    return pinn.Block("all", lambda u, x: u(x), domain, **options)

@@ -270,12 +270,19 @@ class AbstractSampler(eqx.Module):
         del state
         return {}
 
+    def unseen(self, state: State) -> Bool[Array, ""]:
+        """Returns whether the rows of the last step were all new, so that training had not followed them
+        yet: what a method finds `solved` there is solved. By default no.
+        """
+        del state
+        return jnp.zeros((), bool)
+
 
 class AbstractMethod(eqx.Module):
     """Turns a `Linearisation` into a direction; `params ← params − η · direction`.
 
     A method implements `init` and `propose`, `report` where its state holds numbers worth watching, and
-    `converged` where it can tell. A method that chooses its own step returns the whole step and is used with
+    `converged` and `solved` where it can tell. A method that chooses its own step returns the whole step and is used with
     a unit learning rate.
 
     ```python
@@ -316,6 +323,13 @@ class AbstractMethod(eqx.Module):
         del state
         return jnp.zeros((), bool)
 
+    def solved(self, state: State) -> Bool[Array, ""]:
+        """Returns whether the last step met a batch that was solved already, to rounding and whatever the
+        damping; a method that cannot tell says no. Loops stop for it where all rows were new to the method.
+        """
+        del state
+        return jnp.zeros((), bool)
+
     @final
     def direction(self, lin: Any, state: State) -> tuple[Params, State]:
         """Returns the direction and the next state; a zero direction and the old state if anything is not
@@ -352,7 +366,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 - `"steps"`, `"seconds"`: the limit that was given;
 - `"tol"`: what is minimised (an error or a loss) is below the tolerance;
-- `"converged"`: no step lowers the loss on all rows any more, to rounding;
+- `"converged"`: no step lowers the loss on all rows any more, or on new ones, to rounding;
 - `"patience"`: nothing better for as many steps as were allowed;
 - `"callback"`: the callback said so;
 - `"least_squares"`: a linear system has no exact solution, and this is the least-squares one;

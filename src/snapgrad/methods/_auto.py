@@ -77,6 +77,10 @@ class Auto(AbstractMethod):
         """Returns whether the last step found nothing more to gain on its rows, to rounding."""
         return self.many.converged(state.many) | self.few.converged(state.few)
 
+    def solved(self, state: AutoState) -> Bool[Array, ""]:
+        """Returns whether rounding hid all that there was to gain on the rows of the last step."""
+        return self.many.solved(state.many)
+
     def report(self, state: AutoState) -> dict[str, Scalar]:
         """Returns `damping`, `step_size`, `momentum`, `gain`, the number of `refused` steps, `converged`."""
         few = self.few.report(state.few)

@@ -124,6 +124,10 @@ class LevenbergMarquardt(AbstractMethod):
         """Returns whether the last step found nothing more to gain on its rows, to rounding."""
         return state.trial.converged > 0
 
+    def solved(self, state: LevenbergMarquardtState) -> Bool[Array, ""]:
+        """Returns whether rounding hid all that there was to gain on the rows of the last step."""
+        return state.trial.solved
+
     def report(self, state: LevenbergMarquardtState) -> dict[str, Scalar]:
         """Returns `damping`, `gain` (actual over predicted decrease), how many steps were `refused`, and
         `converged`.

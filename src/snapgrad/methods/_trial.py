@@ -40,6 +40,7 @@ class TrialState(eqx.Module):
     refused: Int[Array, ""]  # steps that would have raised the loss
     predicted: Float[Array, ""]  # decrease of the loss at the last step
     converged: Int[Array, ""]  # which test the last step has met; 0 for none
+    solved: Bool[Array, ""]  # whether rounding hid all there was to gain at the last step, by any damping
 
     def report(self) -> dict[str, Array]:
         """The numbers worth watching."""
@@ -75,6 +76,7 @@ def trial_state(params: Params, damping: Float[Array, ""]) -> TrialState:
         refused=jnp.zeros((), int),
         predicted=jnp.full((), jnp.finfo(jnp.float32).max, dtype),  # finite in any type
         converged=jnp.zeros((), int),
+        solved=jnp.zeros((), bool),
     )
 
 
@@ -148,6 +150,7 @@ def attempt(
         refused=state.refused + jnp.where(taken, 0, 1),
         predicted=jnp.where(jnp.isfinite(predicted), predicted, state.predicted).astype(dtype),
         converged=_test(hidden, taken, predicted, state.predicted, _unmoved(lin.params, step), scales),
+        solved=_solved(predicted, hidden, scales),
     )
     turn = (dot(second, second) / dot(image, image)).astype(dtype)
     return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state, turn)
@@ -191,9 +194,20 @@ def _test(
     if scales is None:
         return jnp.where(still, BY_STEP, 0)
     steady = (predicted > FALLING * before) & (FALLING * predicted < before)
-    flat = scales.gradient**2 <= hidden
-    ended = (predicted <= hidden) & jnp.where(taken, steady, flat)
+    ended = (predicted <= hidden) & jnp.where(taken, steady, _flat(scales, hidden))
     return jnp.where(ended, jnp.where(taken, BY_LOSS, BY_GRADIENT), jnp.where(still, BY_STEP, 0))
+
+
+def _solved(
+    predicted: Float[Array, ""], hidden: Float[Array, ""], scales: Scales | None
+) -> Bool[Array, ""]:
+    """Whether rounding hides what a step would gain, with this damping or any other."""
+    return jnp.zeros((), bool) if scales is None else (predicted <= hidden) & _flat(scales, hidden)
+
+
+def _flat(scales: Scales, hidden: Float[Array, ""]) -> Bool[Array, ""]:
+    """Whether rounding hides what a step along any one column of J would gain."""
+    return scales.gradient**2 <= hidden
 
 
 def _unmoved(params: Params | None, step: Params) -> Bool[Array, ""]:

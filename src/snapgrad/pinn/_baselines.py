@@ -7,6 +7,9 @@ import optax
 from .._checks import one_of
 from .._contracts import AbstractMethod, AbstractSampler
 from ..methods import LBFGS, SGD, SNG, Auto, LineSearch, Spring
+from ._evolving import Evolving
+from ._hard import Hard
+from ._network import is_linear
 from ._problem import PINN
 from ._sampling import Collocation
 
@@ -23,6 +26,18 @@ METHODS = ("auto", "spring", "sng", "engd", "engd-w", "adam", "lbfgs")
 """The names that `sg.pinn.setting` knows."""
 
 
+LINEAR_DAMPING = 1e-8
+"""Where the damping starts for networks that are linear in their parameters: a step is then nearly one of
+Newton's from the start, and three of them do."""
+
+
+def default_method(problem: PINN) -> Auto:
+    """`sg.Auto`, with hardly any damping where the network is linear in its parameters."""
+    network = problem.network
+    inner = network.network if isinstance(network, Evolving | Hard) else network
+    return Auto(LINEAR_DAMPING) if is_linear(inner) else Auto()
+
+
 def setting(name: str, problem: PINN) -> Setting:
     """A method by name, with the optimizer and the points that it needs: what to compare `sg.Auto` with.
 
@@ -33,7 +48,8 @@ def setting(name: str, problem: PINN) -> Setting:
 
     **Returns:** the triple of `method`, `optimizer` and `sampler`, which `sg.pinn.solve` takes as options.
 
-    - `"auto"`: the default, `sg.Auto`.
+    - `"auto"`: the default, `sg.Auto`; for networks that are linear in their parameters with hardly any
+      damping at first.
     - `"spring"`: SPRING with published settings (λ = 1e-9, μ = 0.83, η = 0.06), fresh points.
     - `"sng"`: SNG without momentum, λ = 1e-8, line search, fresh points.
     - `"engd"`: the natural gradient by orthogonal factors, λ = 1e-12, line search, one set of points.
@@ -50,7 +66,7 @@ def setting(name: str, problem: PINN) -> Setting:
     one_of("name", name, METHODS)
     fresh, fixed = Collocation(problem, 1), Collocation(problem, None)
     if name == "auto":
-        return Setting(Auto(), 1.0, None)
+        return Setting(default_method(problem), 1.0, None)
     if name == "spring":
         return Setting(Spring(1e-9, 0.83), 0.06, fresh)
     if name == "sng":

@@ -154,6 +154,12 @@ class Evolving(eqx.Module):
         earlier = jax.tree.map(lambda room, leaf: room.at[self.done].set(leaf), self.earlier, params)
         return self._with(self.times, self.done + 1, earlier, self.length)
 
+    def remembering(self, last: "Evolving | None") -> "Evolving":
+        """Returns the same with the memory of a later slab, of which it knows its own past; with None it
+        forgets everything but its own slab.
+        """
+        return self._with(self.times, self.done, None if last is None else last.earlier, self.length)
+
     def _with(self, times: Array, done: Array, earlier: Params, length: Array | None) -> "Evolving":
         return eqx.tree_at(
             lambda network: (network.times, network.done, network.earlier, network.length),

@@ -312,9 +312,12 @@ class Polynomial(eqx.Module):
         return True
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Returns small random coefficients, an array `[(degree + 1)ᵈ, outputs]`."""
-        shape = (self.degree + 1) ** self.low.shape[0], self.outputs
-        return jax.random.normal(key, shape) / shape[0]
+        """Returns random coefficients that fall as those of smooth functions do, `[(degree + 1)ᵈ, outputs]`."""
+        fall = np.exp(-np.arange(self.degree + 1.0))
+        size = np.ones(1)
+        for _ in range(self.low.shape[0]):
+            size = np.multiply.outer(size, fall).reshape(-1)
+        return jax.random.normal(key, (len(size), self.outputs)) * size[:, None]
 
     def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
         """The output at one point."""

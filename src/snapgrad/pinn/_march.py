@@ -211,6 +211,8 @@ def march(
     suspect: float | None = None
     for i, (start, end) in enumerate(pairwise(times)):
         here = make(start, end, done[-1] if done else None)
+        if done:  # a copy of the past for each slab would fill the memory
+            done[-1] = _remembering(done[-1], None)
         found = solve(
             here,
             jax.random.fold_in(key, i),
@@ -231,6 +233,14 @@ def march(
     whole = problem if isinstance(problem, PINN) else None
     test = whole.test if whole is not None and len(done) == len(times) - 1 else None
     return _measured(gathered(tuple(done), times[: len(done) + 1], whole, suspect), test)
+
+
+def _remembering(slab: Solution, last: Any) -> Solution:
+    """The solution of a slab with the memory of the last one, or with none."""
+    if not isinstance(slab.problem.network, Evolving):
+        return slab
+    network = slab.problem.network.remembering(last)
+    return eqx.tree_at(lambda slab: slab.problem.network, slab, network)
 
 
 def _lost(before: list[Solution], slab: Solution) -> str | None:
@@ -426,7 +436,8 @@ def _numbered(callback: Callable, slab: int, record: dict[str, float], state: An
 def gathered(
     slabs: tuple[Solution, ...], times: Sequence[float], problem: PINN | None, suspect: float | None
 ) -> Marched:
-    """One function of all times, whose error is not known yet."""
+    """One function of all times, whose error is not known yet; slabs share what they know of the past."""
+    slabs = tuple(_remembering(slab, slabs[-1].problem.network) for slab in slabs)
     return Marched(
         params=tuple(slab.params for slab in slabs),
         history=_history(slabs),

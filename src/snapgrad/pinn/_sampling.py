@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray
 
 from .._checks import positive_int
 from .._contracts import AbstractSampler, Batch, Linearisation, State
@@ -68,6 +68,10 @@ class Collocation(AbstractSampler):
         due = age >= (jnp.minimum(longest, 1 + count // 4) if self.warm_up else longest)
         batch = jax.lax.cond(due, lambda: self._batch(key), lambda: batch)
         return batch, (batch, jnp.where(due, 1, age + 1), count + 1)
+
+    def unseen(self, state: State) -> Bool[Array, ""]:
+        """Returns whether the points of the last step were drawn for it."""
+        return jnp.ones((), bool) if self.refresh_every == 1 else state[1] == 1
 
     def _batch(self, key: PRNGKeyArray) -> dict[str, Any]:
         return draw_points(self.blocks, key, self.spread, grid=True)

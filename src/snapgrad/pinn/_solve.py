@@ -13,7 +13,7 @@ from .. import report
 from .._checks import Given
 from .._contracts import Result
 from ..training import fit, with_options_of
-from ._baselines import METHODS
+from ._baselines import METHODS, default_method
 from ._pictures import drawn, everywhere, pictures
 from ._problem import PINN
 from ._uncertainty import ErrorBars, error_bars
@@ -137,7 +137,9 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
     if not isinstance(problem, PINN):
         raise TypeError(f"`problem` must be a sg.pinn.PINN, got {type(problem).__name__}.")
     method = options.get("method")
-    if isinstance(method, str):
+    if method is None:
+        options["method"] = default_method(problem)
+    elif isinstance(method, str):
         known = method if method in METHODS else "adam"
         raise TypeError(
             f"`method` must be a method such as sg.Auto(), got {method!r}; for a baseline by name use "

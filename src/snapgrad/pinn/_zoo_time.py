@@ -33,8 +33,8 @@ Sizes = tuple[int, ...]
 SLABS = {
     "burgers": 10,
     "allen-cahn": 10,
-    "kdv": 40,
-    "kuramoto-sivashinsky": 100,
+    "kdv": 80,
+    "kuramoto-sivashinsky": 200,
     "advection": 10,
     "gray-scott": 10,
 }
@@ -260,8 +260,8 @@ TIME: dict[str, ZooEntry] = {
     ),
     "kdv": ZooEntry(
         _korteweg_de_vries,
-        (14, 144),
-        (16 * 432,),
+        (8, 136),
+        (10 * 340,),
         "u_t + u u_x + 0.022² u_xxx = 0",
         "−1 < x < 1, periodic, 0 < t < 1, u = cos(πx) at t = 0",
         WAVES,
@@ -271,8 +271,8 @@ TIME: dict[str, ZooEntry] = {
     ),
     "kuramoto-sivashinsky": ZooEntry(
         _kuramoto_sivashinsky,
-        (14, 128),
-        (16 * 384,),
+        (8, 112),
+        (10 * 280,),
         "u_t + (100/16) u u_x + (100/16²) u_xx + (100/16⁴) u_xxxx = 0",
         "0 < x < 2π, periodic, 0 < t < 1, u = cos(x)(1 + sin(x)) at t = 0; chaotic",
         WAVES,

@@ -50,6 +50,8 @@ BATCH_ROWS = 512
 """Otherwise a batch has this many rows, enough to keep matrix products busy, or fewer for a vast model."""
 CHECKPOINT_SECONDS = 30.0
 """Between two checkpoints, so that a large state does not spend its time on the disk."""
+TICK = 1e-9
+"""Seconds: no step takes less."""
 CHECKPOINT = "checkpoint.snap"
 """The name of the checkpoint in its folder."""
 GOALS = ("relative_l2", "relative_error", "loss")
@@ -106,7 +108,8 @@ def fit(
     - `progress`: whether to show a progress bar.
     - `callback`: is called as `callback(record, state)` with each record; training stops if it returns
       something true.
-    - `record_every`: steps between two records.
+    - `record_every`: steps between two records; with `seconds` there is one after the first step too, and
+      sooner ones near the end.
     - `params`, `state`: where to start, in place of `problem.init`; a `state` comes from an earlier result,
       and `steps` and `seconds` then count from there.
     - `mesh`: devices to spread the rows of each step over, a `jax.sharding.Mesh` of one axis such as
@@ -311,6 +314,7 @@ def _loop(
         while reason is None:
             done = int(state.step)
             count = int(min(every - done % every, limits.steps - (done - log.first)))
+            count = min(count, _affordable(log, done, limits))
             began = time.perf_counter()
             after, converged = jax.block_until_ready(advance(setup, state, jnp.asarray(count)))
             count = int(after.step) - done
@@ -376,6 +380,14 @@ def _reason(
     if step - gain.step >= limits.patience:
         return "patience"
     return None
+
+
+def _affordable(log: _Log, done: int, limits: _Limits) -> float:
+    """How many steps the seconds that are left will last for, at the least one; one to find out."""
+    if limits.seconds == np.inf:
+        return np.inf
+    taken = done - log.first
+    return max(1, int((limits.seconds - log.spent) * taken / max(log.spent, TICK))) if taken else 1
 
 
 def _limits(steps: int | None, seconds: float | None, tol: float | None, patience: int | None) -> _Limits:

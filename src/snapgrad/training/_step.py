@@ -133,10 +133,12 @@ class Setup(NamedTuple):
         return eqx.tree_at(lambda lin: lin.jacobian, lin, lin.jacobian.shard(self.mesh))
 
     def converged(self, state: TrainState) -> Bool[Array, ""]:
-        """Whether the method has converged; on a part of the rows it could not know."""
-        if not isinstance(self.sampler, AllRows):
-            return jnp.zeros((), bool)
-        return self.method.converged(state.method)
+        """Whether the method has converged; on a part of the rows it can know that only if it had not seen
+        them before.
+        """
+        if isinstance(self.sampler, AllRows):
+            return self.method.converged(state.method)
+        return self.method.solved(state.method) & self.sampler.unseen(state.sampler)
 
     def step(self, state: TrainState) -> TrainState:
         """Draw a batch, linearise, step; a step that is not finite is counted and changes nothing else."""

@@ -282,8 +282,8 @@ class AbstractMethod(eqx.Module):
     """Turns a `Linearisation` into a direction; `params ← params − η · direction`.
 
     A method implements `init` and `propose`, `report` where its state holds numbers worth watching, and
-    `converged` and `solved` where it can tell. A method that chooses its own step returns the whole step and is used with
-    a unit learning rate.
+    `converged` and `solved` where it can tell. A method that chooses its own step returns the whole step and
+    is used with a unit learning rate.
 
     ```python
     class Signs(sg.AbstractMethod):

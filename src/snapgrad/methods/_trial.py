@@ -198,9 +198,7 @@ def _test(
     return jnp.where(ended, jnp.where(taken, BY_LOSS, BY_GRADIENT), jnp.where(still, BY_STEP, 0))
 
 
-def _solved(
-    predicted: Float[Array, ""], hidden: Float[Array, ""], scales: Scales | None
-) -> Bool[Array, ""]:
+def _solved(predicted: Float[Array, ""], hidden: Float[Array, ""], scales: Scales | None) -> Bool[Array, ""]:
     """Whether rounding hides what a step would gain, with this damping or any other."""
     return jnp.zeros((), bool) if scales is None else (predicted <= hidden) & _flat(scales, hidden)
 

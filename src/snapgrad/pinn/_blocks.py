@@ -99,17 +99,23 @@ class Block(eqx.Module):
         if isinstance(self.domain, Points):
             return self.domain.subset(key, self.points)
         if grid and spread and self.grid is not None:
-            timed = isinstance(self.domain, SpaceTime)
-            box: Any = self.domain.space if timed else self.domain
-            even = (False, *box.periodic) if timed else box.periodic
-            return self.domain.place(unit_grid(key, self.grid, even))
+            return self.domain.place(unit_grid(key, self.grid, _even(self.domain)))
         return (self.domain.spread if spread else self.domain.sample)(key, self.points)
 
 
-def _grid(grid: Any, domain: AbstractDomain | Points) -> tuple[int, ...]:
+def _even(domain: Any) -> tuple[bool, ...]:
+    """Which coordinates of a box, or a box in time, have evenly spaced nodes."""
+    if not isinstance(domain, SpaceTime):
+        return domain.periodic
+    space: Any = domain.space
+    return False, *space.periodic
+
+
+def _grid(grid: Any, domain: Any) -> tuple[int, ...]:
     """The numbers of points along each coordinate; `ValueError` where there can be no grid."""
-    space = domain.space if isinstance(domain, SpaceTime) else domain
-    if not isinstance(space, Box) or (isinstance(domain, SpaceTime) and not float(domain.end) > domain.start):
+    space: Any = domain.space if isinstance(domain, SpaceTime) else domain
+    flat = isinstance(domain, SpaceTime) and not float(domain.end) > domain.start
+    if flat or isinstance(domain, Points) or not isinstance(space, Box):
         raise ValueError(
             f"`grid` is for sg.pinn.Box and for sg.pinn.SpaceTime on one, got {type(domain).__name__}."
         )

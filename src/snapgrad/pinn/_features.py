@@ -312,7 +312,7 @@ class Polynomial(eqx.Module):
         return True
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Returns random coefficients that fall as those of smooth functions do, `[(degree + 1)ᵈ, outputs]`."""
+        """Returns random coefficients of a smooth function, `[(degree + 1)ᵈ, outputs]`."""
         fall = np.exp(-np.arange(self.degree + 1.0))
         size = np.ones(1)
         for _ in range(self.low.shape[0]):

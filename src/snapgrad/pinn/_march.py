@@ -30,6 +30,9 @@ from ._solve import Solution, solve
 
 PATIENCE = 250
 """A slab ends once its loss has not been improved for so many steps."""
+FIRST_SHARE = 3.0
+"""The first slab, which learns from nothing and whose errors all others inherit, may take so many shares of
+the time."""
 LOST = 1e3
 """A slab may end with a loss this many times that of all slabs before ..."""
 UNTRAINED = 1e-3
@@ -184,12 +187,13 @@ def march(
     - `slabs`: how many of equal length, or the increasing times between which they lie, first and last
       included. With a function the times must be given.
     - `options`: those of `sg.pinn.solve`. `steps` and `seconds` are for the whole march, by default 1000
-      steps for each slab; slabs share them evenly, and what one leaves over, since it stops for `tol` or
-      `patience`, goes to the later ones. Here `patience` is 250 steps by default; with None all of them
-      train to the end of their time. `checkpoint` holds one folder for each slab; a march that was
-      killed goes on in the slab where it was, to the same bytes. `callback` finds the number of the `slab`
-      in its records, and if it says stop, the march ends with that slab. `params` is where the first slab
-      starts.
+      steps for each slab; slabs share them evenly, but for three shares of the time for the first, and what
+      one leaves over, since it stops for `tol`,
+      `patience` or because it has converged, goes to the later ones. Here `patience` is 250 steps by default;
+      with None all of them train to the end of their time. Each hands on the best that it has found
+      (`keep_best`). `checkpoint` holds one folder for each slab; a march that was killed goes on in the slab
+      where it was, to the same bytes. `callback` finds the number of the `slab` in its records, and if it
+      says stop, the march ends with that slab. `params` is where the first slab starts.
 
     **Returns:** a `sg.pinn.Marched`, a function of all times. `ValueError` names the block that cannot be cut
     into slabs: one on a domain without time, or of data; unknown coefficients belong to all times at once.
@@ -205,6 +209,7 @@ def march(
     make, times = _maker(problem, slabs)
     sampler, callback = _sampler(options.pop("sampler", None)), options.pop("callback", None)
     options.setdefault("patience", PATIENCE)
+    options.setdefault("keep_best", True)
     folder, params = options.pop("checkpoint", None), options.pop("params", None)
     budget = _Budget.of(options.pop("steps", None), options.pop("seconds", None), len(times) - 1)
     done: list[Solution] = []
@@ -220,7 +225,7 @@ def march(
             callback=None if callback is None else partial(_numbered, callback, i),
             checkpoint=None if folder is None else Path(folder) / f"slab-{i:03d}",
             params=params,
-            **budget.share(len(times) - 1 - i),
+            **budget.share(len(times) - 1 - i, FIRST_SHARE if i == 0 else 1.0),
             **options,
         )
         if suspect is None and found.reason != "callback" and (words := _lost(done, found)):
@@ -283,10 +288,10 @@ class _Budget:
             raise ValueError(f"`steps` must be at least 1 for each of {slabs} slabs, got {steps}.")
         return cls(steps, seconds)
 
-    def share(self, slabs: int) -> dict[str, Any]:
-        """What the next of so many slabs may use."""
+    def share(self, slabs: int, shares: float) -> dict[str, Any]:
+        """What the next of so many slabs may use: an even part of the steps, `shares` parts of the time."""
         least = np.finfo(float).tiny  # the last slabs may have used a little more than their share
-        seconds = None if self.seconds is None else max(self.seconds / slabs, least)
+        seconds = None if self.seconds is None else max(self.seconds * shares / (slabs - 1 + shares), least)
         return {"steps": None if self.steps is None else self.steps // slabs, "seconds": seconds}
 
     def after(self, slab: Solution) -> "_Budget":

@@ -1,8 +1,8 @@
 """Reference solutions with errors far below what a network reaches, on grids.
 
 Burgers' equation is solved by the formula of Cole and Hopf. The others are stored as `_spectral` computed
-them: KdV to 1e-12, Allen–Cahn to 1e-11, Kuramoto–Sivashinsky to 1e-10 up to t = 0.7 and 1e-9 at t = 1 (it is
-chaotic), Gray–Scott to 1e-5; and the cavity as `_cavity` did: 1e-6 for the smooth lid, 1e-3 to 5e-3 for the
+them: KdV to 1e-12, Allen–Cahn and Kuramoto–Sivashinsky to 1e-11 (the latter is chaotic: 80-bit numbers),
+Gray–Scott to 1e-5; and the cavity as `_cavity` did: 1e-6 for the smooth lid, 1e-3 to 5e-3 for the
 sharp one. The tests refine them.
 """
 

@@ -249,8 +249,8 @@ TIME: dict[str, ZooEntry] = {
     ),
     "allen-cahn": ZooEntry(
         _allen_cahn,
-        (24, 24, 24),
-        (2500, 1500),
+        (24, 24),
+        (1500, 600),
         "u_t = 1e-4 u_xx + 5(u − u³)",
         "−1 < x < 1, periodic, 0 < t < 1, u = x² cos(πx) at t = 0",
         "tanh, periodic and even, exact at the start, whose kink diffuses",

@@ -8,9 +8,9 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -71,6 +71,7 @@ def fit(
     seconds: float | None = None,
     tol: float | None = None,
     patience: int | None = None,
+    keep_best: bool = False,
     method: AbstractMethod | None = None,
     sampler: AbstractSampler | None = None,
     batch_size: int | None = None,
@@ -94,6 +95,8 @@ def fit(
       solution (`relative_l2` or `relative_error`), and `loss` otherwise.
     - `patience`: stop once the `loss` (or the goal, where that is not measured) has not been improved for so
       many steps.
+    - `keep_best`: whether to return the parameters of the record with the least `loss` (or goal), of which
+      the last entry of `history` then tells, rather than the last ones.
     - `method`: default `sg.Auto()`, which chooses damping, step size and momentum itself.
     - `sampler`: default all rows at each step if their Jacobian fits into memory, else uniform batches.
     - `batch_size`: rows per step, in place of a sampler.
@@ -145,6 +148,7 @@ def fit(
         like = eqx.filter_eval_shape(problem.init, key) if begun is None else begun
         sampler = _default_sampler(problem, like, batch_size)
     setup, current = prepare(problem, key, method, sampler, transform, params, state, mesh)
+    start = _Kept(current, current.params if keep_best else None)
     log, team = _Log(first=int(current.step)), Team(setup.mesh)
     with ExitStack() as stack:
         stack.enter_context(within(setup.mesh))
@@ -152,10 +156,10 @@ def fit(
         if checkpoint is not None:
             store = _Store(Path(checkpoint) / CHECKPOINT, _fingerprint(setup, every), team)
             team.told(lambda: stack.enter_context(_claimed(Path(checkpoint))))
-            found = store.begin(local(current, setup.mesh), resume and state is None)
+            found = store.begin(local(start, setup.mesh), resume and state is None)
             if found is not None:
-                current, log = placed(found[0], setup.mesh), found[1]
-        return _loop(setup, current, log, limits, every, store, callback, progress and team.leads, team)
+                start, log = placed(found[0], setup.mesh), found[1]
+        return _loop(setup, start, log, limits, every, store, callback, progress and team.leads, team)
 
 
 @contextmanager
@@ -184,6 +188,22 @@ class _Limits:
     patience: float
 
 
+class _Kept(NamedTuple):
+    """The present state, and the best parameters so far where they are kept."""
+
+    state: TrainState
+    best: Params
+
+    @property
+    def stored(self) -> Any:
+        """What a checkpoint holds."""
+        return self.state if self.best is None else tuple(self)
+
+    def restored(self, found: Any) -> "_Kept":
+        """The same kind, from what a checkpoint held."""
+        return _Kept(found, None) if self.best is None else _Kept(*found)
+
+
 @dataclass
 class _Log:
     """What was recorded so far, and the time it took."""
@@ -210,7 +230,7 @@ class _Store:
     team: Team
     written: float = field(default_factory=time.monotonic)
 
-    def begin(self, like: TrainState, resume: bool) -> tuple[TrainState, _Log] | None:
+    def begin(self, like: _Kept, resume: bool) -> tuple[_Kept, _Log] | None:
         """What there is to go on from, on every process of the run, though the first alone reads it."""
         found = like, _Log()
 
@@ -223,7 +243,7 @@ class _Store:
         text = self.team.told(read)
         return None if text is None else (self.team.shared(found[0]), _Log(**json.loads(text)))
 
-    def read(self, like: TrainState, resume: bool) -> tuple[TrainState, _Log] | None:
+    def read(self, like: _Kept, resume: bool) -> tuple[_Kept, _Log] | None:
         if not self.path.exists():
             return None
         if not resume:
@@ -243,18 +263,19 @@ class _Store:
                     f"`checkpoint`, or delete that one."
                 )
         try:
-            state, _ = read_checkpoint(self.path, like)
+            stored, _ = read_checkpoint(self.path, like.stored)
         except ValueError as error:
             raise ValueError(f"{error} To begin anew, delete that file.") from None
-        return state, _Log(about["first"], about["spent"], about["rows"], about.get("converged", False))
+        log = _Log(about["first"], about["spent"], about["rows"], about.get("converged", False))
+        return like.restored(stored), log
 
-    def write(self, state: TrainState, log: _Log) -> None:
+    def write(self, kept: _Kept, log: _Log) -> None:
         about = {"mark": self.mark, "first": log.first, "spent": log.spent, "rows": log.rows}
         about["converged"] = log.converged
 
         def store() -> None:
             try:
-                write_checkpoint(self.path, jax.device_get(state), about)
+                write_checkpoint(self.path, jax.device_get(kept.stored), about)
             except OSError as error:
                 text = f"{error.strerror}: free space, and the same call goes on from the last checkpoint"
                 raise OSError(error.errno, text, str(self.path)) from None
@@ -271,7 +292,7 @@ class _Store:
 
 def _loop(
     setup: Setup,
-    state: TrainState,
+    start: _Kept,
     log: _Log,
     limits: _Limits,
     every: int,
@@ -280,15 +301,17 @@ def _loop(
     progress: bool,
     team: Team,
 ) -> Result:
-    every_row = isinstance(setup.sampler, AllRows)
+    (state, best), every_row = start, isinstance(setup.sampler, AllRows)
     goal, gain, stuck, stopped, resumed = _Goal(GOALS), _Goal(GAINS), 0, False, bool(log.rows)
 
     def record() -> dict[str, float]:
+        nonlocal best
         found = {"step": float(state.step), "seconds": log.spent}
         found |= {name: float(value) for name, value in measure(setup, state).items()}
         log.rows.append(found)
         goal.update(found)
-        gain.update(found)
+        if gain.update(found) and best is not None:
+            best = state.params
         return found
 
     def interrupted(kind: Any, value: Any, trace: Any) -> None:
@@ -298,7 +321,8 @@ def _loop(
     for row in log.rows:  # of an earlier part of this run
         goal.update(row)
         gain.update(row)
-    good = state, len(log.rows), log.spent, log.converged  # what belongs together, whenever Ctrl-C comes
+    # What belongs together, whenever Ctrl-C comes:
+    good = _Kept(state, best), len(log.rows), log.spent, log.converged
     with ExitStack() as stack:
         stack.push(interrupted)
         stop_if_asked = stack.enter_context(team.together())
@@ -310,7 +334,7 @@ def _loop(
         over = log.converged or (resumed and bool(setup.converged(state)))
         reason = _reason(log, goal, gain, limits, stopped, over)
         begun = state
-        good = state, len(log.rows), log.spent, log.converged
+        good = _Kept(state, best), len(log.rows), log.spent, log.converged
         while reason is None:
             done = int(state.step)
             count = int(min(every - done % every, limits.steps - (done - log.first)))
@@ -336,14 +360,18 @@ def _loop(
                 )
             (stopped,) = map(bool, team.agree(callback is not None and bool(callback(last, state))))
             reason = _reason(log, goal, gain, limits, stopped, bool(converged) or bool(unmoved))
-            good = state, len(log.rows), log.spent, reason == "converged"
+            good = _Kept(state, best), len(log.rows), log.spent, reason == "converged"
             log.converged = reason == "converged"
             if store is not None and (store.due or reason):
-                store.write(state, log)
+                store.write(good[0], log)
             stop_if_asked()
     code = jnp.asarray(REASONS.index(reason))
-    setup, state = local((setup, state), setup.mesh)
-    return Result(setup.problem.complete(state.params), log.arrays(), code, state.rejected, state)
+    setup, state, best = local((setup, state, best), setup.mesh)
+    if best is not None and gain.row is not None and gain.row is not log.rows[-1]:
+        end = {**gain.row, "step": log.rows[-1]["step"], "seconds": log.spent}
+        log = replace(log, rows=[*log.rows, end])  # the records end with what is returned
+    params = state.params if best is None else best
+    return Result(setup.problem.complete(params), log.arrays(), code, state.rejected, state)
 
 
 _equal = eqx.filter_jit(eqx.tree_equal)
@@ -355,12 +383,16 @@ class _Goal:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
         self.name, self.value, self.best, self.step = "", np.nan, np.inf, 0.0
+        self.row: dict[str, float] | None = None  # that of the best value
 
-    def update(self, row: dict[str, float]) -> None:
+    def update(self, row: dict[str, float]) -> bool:
+        """Takes note of a record; returns whether it is the best so far."""
         self.name = next((name for name in self.names if name in row), "")
         self.value = row.get(self.name, np.nan)
-        if self.value < self.best:
-            self.best, self.step = self.value, row["step"]
+        better = self.value < self.best
+        if better:
+            self.best, self.step, self.row = self.value, row["step"], row
+        return better
 
 
 def _reason(

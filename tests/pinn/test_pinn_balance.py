@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from snapgrad import pinn
-from snapgrad.pinn._balance import _rates
+from snapgrad.pinn._balance import _rates, _traces
 
 KEY = jax.random.key(0)
 
@@ -63,6 +63,48 @@ def test_units_do_not_matter(line):
         pinn.solve(p, KEY, steps=60).history["relative_l2"][-1] for p in (small, in_other_units(line, 1e-4))
     ]
     assert errors[0] < 1e-3 < 0.1 < errors[1]
+
+
+def test_weights_follow_training_and_units_do_not_matter(line):
+    def solved(problem, sampler):
+        return pinn.solve(problem, KEY, steps=60, sampler=sampler)
+
+    plain = in_other_units(line, 1.0)
+    name = f"weight of {line.blocks[1].name}"
+    followed = solved(plain, pinn.Balanced(plain, refresh_every=20))
+    assert np.all(followed.history[name][1:] > 0)
+    if np.all(followed.history[name] == 1):  # within the band: trained as without
+        alone = solved(plain, None)
+        np.testing.assert_allclose(followed.history["loss"], alone.history["loss"], rtol=1e-6)
+    small, large = (in_other_units(line, factor) for factor in (1e-4, 1e4))
+    errors = [solved(p, pinn.Balanced(p)).history["relative_l2"][-1] for p in (small, large)]
+    assert max(errors) < 1e-3 < 0.1 < solved(small, None).history["relative_l2"][-1]
+
+
+def test_weights_are_as_far_as_the_band_and_no_further(line):
+    problem = in_other_units(line, 1e-4)
+    sampler = pinn.Balanced(problem, pinn.Collocation(problem, None))
+    params, state = problem.init(KEY), sampler.init(KEY)
+    batch, state = sampler.draw(KEY, state, lambda batch: problem.linearise(params, batch))
+    rates = _traces(problem, problem.linearise(params, batch), batch, jax.random.fold_in(KEY, 1))
+    first, second = rates.values()
+    np.testing.assert_allclose(first / second, 30, rtol=1e-9)
+    other = problem.init(jax.random.key(4))
+    again, _ = sampler.draw(
+        jax.random.key(5), state, lambda batch: problem.linearise(other, batch)
+    )  # not due
+    np.testing.assert_array_equal(
+        again[line.blocks[1].name].weight, batch[line.blocks[1].name].weight, strict=True
+    )
+
+
+def test_balanced_says_what_is_wrong(line):
+    with pytest.raises(TypeError, match=r"`problem` must be a sg\.pinn\.PINN"):
+        pinn.Balanced(3)
+    with pytest.raises(TypeError, match="`sampler` must be a sampler"):
+        pinn.Balanced(line, 3)
+    with pytest.raises(ValueError, match="`refresh_every`"):
+        pinn.Balanced(line, refresh_every=0)
 
 
 def test_a_zoo_name_does_not_stand_for_other_weights(line, tmp_path):

@@ -2,6 +2,7 @@
 
 from ._adaptive import ResidualAdaptive as ResidualAdaptive
 from ._advice import advice as advice
+from ._balance import Balanced as Balanced
 from ._balance import balanced as balanced
 from ._baselines import METHODS as METHODS
 from ._baselines import setting as setting

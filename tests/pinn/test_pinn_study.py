@@ -24,7 +24,7 @@ def test_the_list_for_programs():
     said = CliRunner().invoke(app, ["pinn", "list", "--json"], catch_exceptions=False)
     rows = {row["name"]: row for row in json.loads(said.stdout)}
     assert tuple(rows) == pinn.NAMES
-    assert rows["kdv"]["record"]["error"] == 8.2e-11 and rows["kdv"]["slabs"] == 20
+    assert rows["kdv"]["record"]["error"] == 8.2e-11 and rows["kdv"]["slabs"] == 80
     assert rows["poisson-1d"]["record"] is None
 
 

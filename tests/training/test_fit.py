@@ -140,6 +140,41 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     assert (tmp_path / "checkpoint.snap").read_bytes() == before
 
 
+def test_the_best_is_kept(tmp_path):
+    """Down for ten steps, then up: what comes back is of the turning point, also after an interruption."""
+    rate = lambda step: jnp.where(step < 10, 0.02, -0.02)  # noqa: E731
+    options = {"steps": 20, "method": sg.SGD(), "optimizer": rate, "record_every": 5}
+
+    def stop(record, state):
+        if record["step"] == 15:
+            raise KeyboardInterrupt
+
+    last, best = (sg.fit(PROBLEM, KEY, keep_best=keep, **options) for keep in (False, True))
+    losses = last.history["loss"]
+    assert losses.argmin() == 2 and losses[-1] > 1.01 * losses[2]
+    assert best.history["loss"].tolist() == [*losses, losses[2]]
+    assert best.history["step"].tolist() == [0, 5, 10, 15, 20, 20]
+    half = sg.fit(PROBLEM, KEY, **{**options, "steps": 10})
+    np.testing.assert_allclose(half.params(X[0]), best.params(X[0]))
+    assert_same_bytes(best.state, last.state)
+    with pytest.raises(KeyboardInterrupt):
+        sg.fit(PROBLEM, KEY, keep_best=True, checkpoint=tmp_path, callback=stop, **options)
+    again = sg.fit(PROBLEM, KEY, keep_best=True, checkpoint=tmp_path, **options)
+    assert_same_bytes([again.params, again.state], [best.params, best.state])
+    assert again.history["loss"].tolist() == best.history["loss"].tolist()
+    with pytest.raises(ValueError, match="checkpoint"):  # it holds both
+        sg.fit(PROBLEM, KEY, checkpoint=tmp_path, **options)
+
+
+def test_few_seconds_are_kept_to_a_step():
+    """However many steps there are between records, steps that take long are counted."""
+    log, limits = _fit._Log(spent=4.0), _fit._limits(None, 5.0, None, None)
+    assert _fit._affordable(_fit._Log(), 0, limits) == 1  # to find out how long one takes
+    assert _fit._affordable(log, 8, limits) == 2
+    assert _fit._affordable(_fit._Log(spent=4.9), 8, limits) == 1
+    assert _fit._affordable(log, 8, _fit._limits(9, None, None, None)) == np.inf
+
+
 def test_reasons(undisturbed):
     """One word for each way to stop."""
     losses = undisturbed.history["loss"]
@@ -150,7 +185,7 @@ def test_reasons(undisturbed):
     at_once = sg.fit(PROBLEM, KEY, callback=lambda record, state: True, **OPTIONS)
     assert at_once.reason == "callback" and at_once.history["step"].tolist() == [0]
     time = sg.fit(PROBLEM, KEY, seconds=1e-9, **OPTIONS)
-    assert time.reason == "seconds" and time.history["step"][-1] == 5
+    assert time.reason == "seconds" and time.history["step"].tolist() == [0, 1]  # the least that there is
     still = sg.fit(PROBLEM, KEY, steps=50, patience=10, method=sg.SGD(), optimizer=0.0, **OPTIONS)
     assert still.reason == "patience" and still.history["step"][-1] == 10
     rest = sg.fit(PROBLEM, KEY, steps=10, state=tol.state, **OPTIONS)

@@ -24,6 +24,8 @@ DAMPING_POWER = 3
 """The relative damping stays between eps to this power, where no factorisation feels it, and its inverse."""
 SIGMAS = 3
 """A change of the loss is seen if it is so many standard deviations of what rounding does to the loss."""
+NOISY = 4
+"""A residual no larger than so many times its rounding error is nothing else."""
 FALLING = 1 / 4
 """At round-off steps are taken unseen while each predicts at most this part of the last one's decrease."""
 BY_LOSS, BY_GRADIENT, BY_STEP = 1, 2, 3
@@ -150,7 +152,7 @@ def attempt(
         refused=state.refused + jnp.where(taken, 0, 1),
         predicted=jnp.where(jnp.isfinite(predicted), predicted, state.predicted).astype(dtype),
         converged=_test(hidden, taken, predicted, state.predicted, _unmoved(lin.params, step), scales),
-        solved=_solved(predicted, hidden, scales),
+        solved=_solved(predicted, unseen, scales) | (loss <= (NOISY * noise) ** 2),
     )
     turn = (dot(second, second) / dot(image, image)).astype(dtype)
     return Trial(tree_where(taken, bent, jax.tree.map(jnp.zeros_like, bent)), taken, state, turn)

@@ -40,7 +40,7 @@ def extrapolated(run: Callable[[int], np.ndarray], steps: int, levels: int) -> n
     return found[0]
 
 
-def _weights(linear: np.ndarray, h: float) -> tuple[np.ndarray, ...]:
+def _weights(linear: np.ndarray, h: float | np.floating) -> tuple[np.ndarray, ...]:
     """exp(hL), exp(hL/2) and the four φ-functions, as means over a circle around hL."""
     wide = np.abs(linear).dtype
     z = (h * linear)[..., None] + np.exp(1j * _pi(wide) * (np.arange(64).astype(wide) + 0.5) / 32)

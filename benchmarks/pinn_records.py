@@ -83,10 +83,7 @@ def run(name: str, method: str, seed: int, args: argparse.Namespace) -> None:
             so_far = f"{curve['seconds'][-1]:.0f} s, slab {slab:.0f}, {curve['relative_l2'][-1]:.2e}"
             print(f"{name} {method} {seed}: {so_far}", flush=True)
 
-    key, options = (
-        jax.random.key(seed),
-        {"seconds": args.seconds, "callback": tell, "record_every": args.record_every},
-    )
+    key, options = jax.random.key(seed), {"seconds": args.seconds, "callback": tell}
     options |= pinn.setting(method, problem)._asdict()
     if slabs > 1:
         options["sampler"] = lambda slab: pinn.setting(method, slab).sampler
@@ -166,7 +163,6 @@ def launch(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> int:
             if getattr(args, option):
                 command += [f"--{option}", ",".join(map(str, getattr(args, option)))]
         command += ["--slabs", str(args.slabs)] if args.slabs else []
-        command += ["--record-every", str(args.record_every)]
         code = subprocess.run(command, env=environment, check=False).returncode
         print(f"{name} {method} {seed}: {'done' if code == 0 else f'failed with code {code}'}", flush=True)
         return code
@@ -287,7 +283,6 @@ def main() -> int:
     parser.add_argument("--hidden", type=numbers, help="other widths than the zoo's")
     parser.add_argument("--points", type=numbers, help="other points per step than the zoo's")
     parser.add_argument("--slabs", type=int, help="another number of slabs than the zoo's; 1 for none")
-    parser.add_argument("--record-every", type=int, default=25, help="steps between two looks at the clock")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument(
         "--collect", type=Path, nargs="+", metavar="PLACE", help="folders of runs, or collected ones (.json)"

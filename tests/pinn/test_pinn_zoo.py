@@ -43,12 +43,12 @@ SMALL = {
     "cavity-400": ((12, 12), (300, 60), 150, 0.4),
     "cavity-1000": ((12, 12), (300, 60), 150, 0.45),
     "inverse-burgers": ((12, 12), (500, 500), 300, 0.2),
-    "inverse-poisson": ((8, 8), (200, 400, 60), 60, 0.04),
+    "inverse-poisson": ((8, 8), (200, 2500, 60), 480, 0.04),
 }
 
 
 # Networks this small do not resolve them: `benchmarks/pinn_records.py` runs them at their own size.
-LARGE = ("kdv", "kuramoto-sivashinsky", "gray-scott", "cavity-400", "cavity-1000")
+LARGE = ("gray-scott", "cavity-400", "cavity-1000")
 
 
 @lru_cache
@@ -120,13 +120,13 @@ def test_one_sine_network_for_all_times_stalls_on_burgers_and_advice_cures_it():
 def test_burgers_with_periodic_features_does_not_stall():
     """One sine network for all times stays at 3e-3; tanh in slabs with exact starts and a dense front."""
     slabs, domain = 10, pinn.SpaceTime(pinn.Box([-1], [1], periodic=True), 0, 1)
-    canonical = pinn.zoo("burgers", points=(500, 300))
+    canonical = pinn.zoo("burgers", points=(1000, 600))
     interior, front = canonical.blocks
     inner = pinn.network(pinn.SpaceTime(domain.space, 0, 1 / slabs), (18, 18), activation="tanh")
     held = pinn.Evolving(inner, domain, lambda x: -jnp.sin(jnp.pi * x[1]))
     problem = pinn.PINN(held, [replace(interior, domain=domain), front], canonical.test)
-    marched = pinn.march(problem, KEY, slabs=slabs, steps=120 * slabs)
-    assert marched.relative_l2 < 2e-3
+    marched = pinn.march(problem, KEY, slabs=slabs, steps=150 * slabs)
+    assert marched.relative_l2 < 5e-4
 
 
 @pytest.mark.parametrize("name", pinn.NAMES)

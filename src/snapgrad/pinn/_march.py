@@ -244,7 +244,7 @@ def _remembering(slab: Solution, last: Any) -> Solution:
     """The solution of a slab with the memory of the last one, or with none."""
     if not isinstance(slab.problem.network, Evolving):
         return slab
-    network = slab.problem.network.remembering(last)
+    network = slab.problem.network.remembering(last if isinstance(last, Evolving) else None)
     return eqx.tree_at(lambda slab: slab.problem.network, slab, network)
 
 

@@ -1,9 +1,13 @@
 """Strict numerics for every test: float64, no silent rank promotion, run-time shape checks."""
 
 import os
+import signal
 from importlib.metadata import version
 from pathlib import Path
 
+# A shell that starts the tests in the background has them ignore Ctrl-C, which some of them send themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # jaxlib runs batched LAPACK calls on its own thread pool and waits for them there: on two cores, two such
 # calls at once wait for each other for ever. More threads than cores keep one free.
 os.environ.setdefault("NPROC", "4")

@@ -99,11 +99,11 @@ class Block(eqx.Module):
         if isinstance(self.domain, Points):
             return self.domain.subset(key, self.points)
         if grid and spread and self.grid is not None:
-            return self.domain.place(unit_grid(key, self.grid, _even(self.domain)))
+            return self.domain.place(unit_grid(key, self.grid, _even_axes(self.domain)))
         return (self.domain.spread if spread else self.domain.sample)(key, self.points)
 
 
-def _even(domain: Any) -> tuple[bool, ...]:
+def _even_axes(domain: Any) -> tuple[bool, ...]:
     """Which coordinates of a box, or a box in time, have evenly spaced nodes."""
     if not isinstance(domain, SpaceTime):
         return domain.periodic

@@ -188,12 +188,12 @@ def march(
       included. With a function the times must be given.
     - `options`: those of `sg.pinn.solve`. `steps` and `seconds` are for the whole march, by default 1000
       steps for each slab; slabs share them evenly, but for three shares of the time for the first, and what
-      one leaves over, since it stops for `tol`,
-      `patience` or because it has converged, goes to the later ones. Here `patience` is 250 steps by default;
-      with None all of them train to the end of their time. Each hands on the best that it has found
-      (`keep_best`). `checkpoint` holds one folder for each slab; a march that was killed goes on in the slab
-      where it was, to the same bytes. `callback` finds the number of the `slab` in its records, and if it
-      says stop, the march ends with that slab. `params` is where the first slab starts.
+      one leaves over, since it stops for `tol`, `patience` or because it has converged, goes to the later
+      ones. Here `patience` is 250 steps by default; with None all of them train to the end of their time.
+      Each hands on the best that it has found (`keep_best`). `checkpoint` holds one folder for each slab; a
+      march that was killed goes on in the slab where it was, to the same bytes. `callback` finds the number
+      of the `slab` in its records, and if it says stop, the march ends with that slab. `params` is where the
+      first slab starts.
 
     **Returns:** a `sg.pinn.Marched`, a function of all times. `ValueError` names the block that cannot be cut
     into slabs: one on a domain without time, or of data; unknown coefficients belong to all times at once.

@@ -10,6 +10,7 @@ from ._realify import realify as realify
 from ._restrict import restrict as restrict
 from ._rows import AbstractRows as AbstractRows
 from ._rows import CentredJacobian as CentredJacobian
+from ._rows import CombinedJacobian as CombinedJacobian
 from ._rows import RestrictedJacobian as RestrictedJacobian
 from ._rows import ScaledJacobian as ScaledJacobian
 from ._rows import rows_mesh as rows_mesh

@@ -1,13 +1,14 @@
 """The algebra of row blocks: what every Jacobian can do besides products.
 
-A weighted or centred block is a linear map of rows, T J. Its kernel is T K Tᵀ, its products are T (J φ) and
-Jᵀ (Tᵀ u), and its kernel with another block is T (J J'ᵀ) T'ᵀ: only plain blocks ever look at factors. An
-operator that can do better than the classes of this file replaces the methods whose names start with an
-underscore; those of `AbstractRows` are the fallback.
+A weighted, centred or summed block is a linear map of rows, T J. Its kernel is T K Tᵀ, its products are
+T (J φ) and Jᵀ (Tᵀ u), and its kernel with another block is T (J J'ᵀ) T'ᵀ: only plain blocks ever look at
+factors. An operator that can do better than the classes of this file replaces the methods whose names start
+with an underscore; those of `AbstractRows` are the fallback.
 """
 
 import abc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, final
 
 import equinox as eqx
@@ -79,6 +80,23 @@ class AbstractRows(AbstractJacobian):
         total = jnp.sum(weights)
         total = eqx.error_if(total, ~(total > 0), "`weights` must have a positive sum.")
         return CentredJacobian(self, (weights / total).astype(dtype))
+
+    @final
+    def combine(self, matrix: Given[ArrayLike, "q p"]) -> "AbstractRows":
+        """Returns sums of rows over points, M J: `matrix` has one row for each sum and one column per point.
+
+        Where a point has several rows (outputs), each output is summed by itself. With quadrature weights and
+        test functions as rows of M these are the integrals of a weak form.
+
+        ```python
+        sg.DenseJacobian(jnp.eye(3)).combine(jnp.array([[0.5, 0.5, 0.0]])).dense()      # [[0.5, 0.5, 0]]
+        ```
+        """
+        array = real_array("matrix", matrix, ndim=2)
+        points = self.shape[0] // self.outputs
+        if array.shape[1] != points:
+            raise ValueError(f"`matrix` must have one column for each of {points} points, got {array.shape}.")
+        return CombinedJacobian(self, array.astype(_real_type(self)))
 
     @final
     def cross(self, other: AbstractJacobian) -> Float[Array, "k q"]:
@@ -179,7 +197,47 @@ def _cross_factors(a: AbstractFactored, b: AbstractFactored) -> Float[Array, "k 
     return cross_kernel(a.source(), b.source())
 
 
-class ScaledJacobian(AbstractRows):
+class AbstractMapped(AbstractRows):
+    """T J: a linear map T of the rows of another Jacobian, `inner`."""
+
+    inner: eqx.AbstractVar[AbstractRows]
+
+    @property
+    def outputs(self) -> int:
+        """The number of rows that belong to one point."""
+        return self.inner.outputs
+
+    def mv(self, tangent: Params) -> Float[Array, " k"]:
+        """Multiplies the mapped rows with a tangent φ shaped like the parameters; returns T (J φ)."""
+        return self._map(self.inner.mv(tangent)[:, None])[:, 0]
+
+    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
+        """Multiplies the transposed rows with one number each; returns Jᵀ (Tᵀ u), like the parameters."""
+        return self.inner.rmv(self._back(cotangent))
+
+    def dense(self) -> Float[Array, "k n"]:
+        """Returns the mapped rows as a matrix."""
+        return self._map(self.inner.dense())
+
+    @abc.abstractmethod
+    def _map(self, rows: Float[Array, "p q"]) -> Float[Array, "k q"]:
+        """T times a matrix with the rows of `inner`."""
+
+    @abc.abstractmethod
+    def _back(self, cotangent: Float[Array, " k"]) -> Float[Array, " p"]:
+        """Tᵀ u."""
+
+    def _restrict(self, selection: Selection) -> AbstractRows:
+        return replace(self, inner=self.inner._restrict(selection))
+
+    def _shard(self, mesh: Mesh) -> AbstractRows:
+        return replace(self, inner=self.inner._shard(mesh))
+
+    def _parameters(self) -> Params:
+        return self.inner._parameters()
+
+
+class ScaledJacobian(AbstractMapped):
     """diag(w) J: each row of `inner` times its weight, of which `weights` has one for each row.
 
     `jac.scale(weights)` makes one where rows cannot take up the weights themselves.
@@ -198,41 +256,21 @@ class ScaledJacobian(AbstractRows):
         """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
         return self.inner.shape
 
-    @property
-    def outputs(self) -> int:
-        """The number of rows that belong to one point."""
-        return self.inner.outputs
-
     def gram(self) -> Float[Array, "k k"]:
         """Returns the kernel of the weighted rows, diag(w) K diag(w), one number for each two rows."""
         return self.weights[:, None] * self.inner.gram() * self.weights[None, :]
 
-    def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """Multiplies the weighted rows with a tangent φ shaped like the parameters; returns w ∘ (J φ)."""
-        return self.weights * self.inner.mv(tangent)
+    def _map(self, rows: Float[Array, "k q"]) -> Float[Array, "k q"]:
+        return self.weights[:, None] * rows
 
-    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Multiplies the transposed rows with one number each; returns Jᵀ (w ∘ u), like the parameters."""
-        return self.inner.rmv(self.weights * cotangent)
-
-    def dense(self) -> Float[Array, "k n"]:
-        """Returns the weighted rows as a matrix."""
-        return self.weights[:, None] * self.inner.dense()
+    def _back(self, cotangent: Float[Array, " k"]) -> Float[Array, " k"]:
+        return self.weights * cotangent
 
     def _distribute(self, kernel: Callable[[AbstractRows], Float[Array, "_ q"]]) -> Float[Array, "k q"]:
-        return self.weights[:, None] * self.inner._distribute(kernel)
-
-    def _restrict(self, selection: Selection) -> AbstractRows:
-        return ScaledJacobian(self.inner._restrict(selection), self.weights)
-
-    def _shard(self, mesh: Mesh) -> AbstractRows:
-        return ScaledJacobian(self.inner._shard(mesh), self.weights)
-
-    def _parameters(self) -> Params:
-        return self.inner._parameters()
+        return self._map(self.inner._distribute(kernel))
 
 
-class CentredJacobian(AbstractRows):
+class CentredJacobian(AbstractMapped):
     """J − 1 (wᵀ J): the rows of `inner` less their mean, with `weights` of the points that sum to one.
 
     `jac.centre(weights)` makes one. Where a point has several outputs, each has a mean of its own.
@@ -254,11 +292,6 @@ class CentredJacobian(AbstractRows):
         """`(k, n)`: how many rows there are, and how many numbers the parameters hold."""
         return self.inner.shape
 
-    @property
-    def outputs(self) -> int:
-        """The number of rows that belong to one point."""
-        return self.inner.outputs
-
     def gram(self) -> Float[Array, "k k"]:
         """Returns the kernel of the centred rows, C K Cᵀ with C = I − 1wᵀ, in one pass over K.
 
@@ -271,36 +304,58 @@ class CentredJacobian(AbstractRows):
         both = jnp.tensordot(means, self.weights, axes=(2, 0), precision=Precision.HIGHEST)[:, :, None]
         return (grouped - means - means.transpose(2, 3, 0, 1) + both).reshape(k, k)
 
-    def mv(self, tangent: Params) -> Float[Array, " k"]:
-        """Multiplies the centred rows with a tangent φ shaped like the parameters; returns C (J φ)."""
-        return self._centre(self.inner.mv(tangent)[:, None])[:, 0]
-
-    def rmv(self, cotangent: Float[Array, " k"]) -> Params:
-        """Multiplies the transposed rows with one number each; returns Jᵀ (Cᵀ u), like the parameters."""
-        u = cotangent.reshape(-1, self.outputs)
-        total = jnp.sum(u, axis=0, keepdims=True)
-        return self.inner.rmv((u - self.weights[:, None] * total).reshape(-1))
-
-    def dense(self) -> Float[Array, "k n"]:
-        """Returns the centred rows as a matrix."""
-        return self._centre(self.inner.dense())
-
-    def _centre(self, rows: Float[Array, "k q"]) -> Float[Array, "k q"]:
+    def _map(self, rows: Float[Array, "k q"]) -> Float[Array, "k q"]:
         grouped = rows.reshape(-1, self.outputs, rows.shape[1])
         mean = jnp.tensordot(self.weights, grouped, axes=1, precision=Precision.HIGHEST)
         return (grouped - mean[None]).reshape(rows.shape)
 
+    def _back(self, cotangent: Float[Array, " k"]) -> Float[Array, " k"]:
+        u = cotangent.reshape(-1, self.outputs)
+        total = jnp.sum(u, axis=0, keepdims=True)
+        return (u - self.weights[:, None] * total).reshape(-1)
+
     def _distribute(self, kernel: Callable[[AbstractRows], Float[Array, "_ q"]]) -> Float[Array, "k q"]:
-        return self._centre(self.inner._moved()._distribute(kernel))
+        return self._map(self.inner._moved()._distribute(kernel))
 
-    def _restrict(self, selection: Selection) -> AbstractRows:
-        return CentredJacobian(self.inner._restrict(selection), self.weights)
 
-    def _shard(self, mesh: Mesh) -> AbstractRows:
-        return CentredJacobian(self.inner._shard(mesh), self.weights)
+class CombinedJacobian(AbstractMapped):
+    """M J: sums of the rows of `inner` over its points, with one row of `matrix` for each sum.
 
-    def _parameters(self) -> Params:
-        return self.inner._parameters()
+    `jac.combine(matrix)` makes one. Where a point has several outputs, each is summed by itself.
+
+    ```python
+    sums = sg.DenseJacobian(jnp.eye(3)).combine(jnp.array([[1.0, 1.0, 1.0]]))
+    sums.dense()                                       # [[1, 1, 1]]
+    ```
+    """
+
+    inner: AbstractRows
+    matrix: Float[Array, "q p"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(k, n)`: how many sums there are, and how many numbers the parameters hold."""
+        return self.matrix.shape[0] * self.outputs, self.inner.shape[1]
+
+    def gram(self) -> Float[Array, "k k"]:
+        """Returns the kernel of the sums, M K Mᵀ, one number for each two of them."""
+        return self._map(self._map(self.inner.gram()).T)
+
+    def _map(self, rows: Float[Array, "p q"]) -> Float[Array, "k q"]:
+        return _combined(self.matrix, rows, self.outputs)
+
+    def _back(self, cotangent: Float[Array, " k"]) -> Float[Array, " p"]:
+        return _combined(self.matrix.T, cotangent[:, None], self.outputs)[:, 0]
+
+    def _distribute(self, kernel: Callable[[AbstractRows], Float[Array, "_ q"]]) -> Float[Array, "k q"]:
+        return self._map(self.inner._distribute(kernel))
+
+
+def _combined(matrix: Float[Array, "q p"], rows: Float[Array, "k c"], outputs: int) -> Float[Array, "_ c"]:
+    """Sums of rows over points, each output by itself."""
+    grouped = rows.reshape(matrix.shape[1], -1)
+    summed = jnp.matmul(matrix, grouped, precision=Precision.HIGHEST)
+    return summed.reshape(matrix.shape[0] * outputs, rows.shape[1])
 
 
 class RestrictedJacobian(AbstractRows):

@@ -54,6 +54,7 @@ from ._solve import Solution as Solution
 from ._solve import solve as solve
 from ._storage import load as load
 from ._uncertainty import ErrorBars as ErrorBars
+from ._weak import Weak as Weak
 from ._zoo import CANONICAL as CANONICAL
 from ._zoo import NAMES as NAMES
 from ._zoo import ZOO as ZOO

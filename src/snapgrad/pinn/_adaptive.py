@@ -145,20 +145,20 @@ class ResidualAdaptive(AbstractSampler):
 
     def _sizes(self, residual: Float[Array, " k"], blocks: tuple[Block, ...]) -> dict[str, Array]:
         """The size of the residual at each point, block by block."""
-        problem, key = self.problem, jax.random.key(0)
-        shapes = jax.eval_shape(lambda key: problem.residuals(problem.init(key), problem.draw(key)), key)
+        shapes = self.problem.shapes(jax.eval_shape(self.problem.init, jax.random.key(0)))
         found, start = {}, 0
-        for block in blocks:
-            outputs = shapes[block.name].size // shapes[block.name].shape[0]
-            part = residual[start : start + outputs * block.points].reshape(block.points, outputs)
-            found[block.name] = jnp.linalg.norm(part, axis=1)
-            start += outputs * block.points
+        for block, own in zip(blocks, self.problem.blocks, strict=True):
+            rows = shapes[block.name].size * block.points // own.points
+            if _adapts(own):
+                part = residual[start : start + rows].reshape(block.points, -1)
+                found[block.name] = jnp.linalg.norm(part, axis=1)
+            start += rows
         assert start == residual.shape[0]
         return found
 
 
 def _adapts(block: Block) -> bool:
-    return block.points >= FEWEST and not isinstance(block.domain, Points)
+    return block.points >= FEWEST and block.weak is None and not isinstance(block.domain, Points)
 
 
 def _even(block: Block, points: Any) -> Weighted:

@@ -172,7 +172,7 @@ def _rates(problem: PINN, key: PRNGKeyArray) -> dict[str, Float[Array, ""]]:
 def _traces(problem: PINN, lin: Linearisation, batch: Batch, key: PRNGKeyArray) -> dict[str, Any]:
     """The weighted mean square of the rows of each block: the trace of its kernel, by random directions."""
     leaves, tree = jax.tree.flatten(lin.params)
-    shapes = jax.eval_shape(problem.residuals, lin.params, batch)
+    shapes = jax.eval_shape(problem.rows, lin.params, batch)
     ends = np.cumsum([shapes[block.name].size for block in problem.blocks])[:-1]
 
     def squares(key: PRNGKeyArray) -> list[Array]:

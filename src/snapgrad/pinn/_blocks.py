@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from .._contracts import Params
 from ._domains import Box, Points, SpaceTime
 from ._drawing import AbstractDomain, Sites, unit_grid
 from ._network import FULL_PRECISION, evaluate
+from ._weak import Weak
 
 
 class Block(eqx.Module):
@@ -36,6 +37,8 @@ class Block(eqx.Module):
       in place of scattered points, of Gauss–Legendre nodes, evenly spaced where the domain is periodic. For
       `sg.pinn.Series` and `sg.pinn.Polynomial` that is far more accurate: what they cannot represent does
       not spoil what they can. Take half as many again as waves, on both sides, or as the degree.
+    - `weak`: a `sg.pinn.Weak`, with which the residual is asked against test functions instead of at points,
+      which it chooses itself. For boxes.
 
     ```python
     box = sg.pinn.Box([0, 0], [1, 1])
@@ -53,6 +56,7 @@ class Block(eqx.Module):
     points: int = eqx.field(static=True)
     weight: Float[Array, ""]
     grid: tuple[int, ...] | None = eqx.field(static=True)
+    weak: Weak | None  # with the matrix of its integrals
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class Block(eqx.Module):
         points: int | None = None,
         weight: Given[ArrayLike, ""] = 1.0,
         grid: Sequence[int] | None = None,
+        weak: Weak | None = None,
     ):
         if not isinstance(name, str) or not name:
             raise TypeError(f"`name` must be a word such as 'interior', got {name!r}.")
@@ -72,12 +77,21 @@ class Block(eqx.Module):
                 f"`domain` must be a domain such as sg.pinn.Box(low, high) or sg.pinn.Points(x), "
                 f"got {type(domain).__name__}."
             )
+        if weak is not None:
+            if not isinstance(weak, Weak):
+                raise TypeError(f"`weak` must be a sg.pinn.Weak, got {type(weak).__name__}.")
+            weak = weak.on(domain)  # a Box, then
+            nodes = (weak.nodes,) * cast(Box, domain).dim
+            if grid not in (None, nodes):
+                raise ValueError(f"`grid` must be left out where `weak` is given, got {grid!r}.")
+            grid = nodes
+        self.weak = weak
         self.grid = None if grid is None else _grid(grid, domain)
         if self.grid is not None:
             if points not in (None, math.prod(self.grid)):
                 raise ValueError(
-                    f"`points` must be left out where `grid` is given, or be {math.prod(self.grid)} for "
-                    f"{self.grid}; got {points!r}."
+                    f"`points` must be left out where `grid` or `weak` is given, or be "
+                    f"{math.prod(self.grid)} for {self.grid}; got {points!r}."
                 )
             points = math.prod(self.grid)
         most = domain.count if isinstance(domain, Points) else None
@@ -94,11 +108,11 @@ class Block(eqx.Module):
 
     def draw(self, key: PRNGKeyArray, spread: bool = True, grid: bool = False) -> Any:
         """Returns points for one step, evenly spread or independent; the given ones where the domain is
-        `Points`, and with `grid` those of the block's grid where it has one.
+        `Points`, with `grid` those of the block's grid where it has one, and always the nodes of a weak form.
         """
         if isinstance(self.domain, Points):
             return self.domain.subset(key, self.points)
-        if grid and spread and self.grid is not None:
+        if self.grid is not None and ((grid and spread) or self.weak is not None):
             return self.domain.place(unit_grid(key, self.grid, _even_axes(self.domain)))
         return (self.domain.spread if spread else self.domain.sample)(key, self.points)
 

@@ -411,7 +411,15 @@ def _slab(problem: PINN, times: list[float], start: float, end: float, before: S
     known = problem.exact
     if known is None and problem.test is not None:
         known = _within(problem.test, times, start)
-    return PINN(network, [cut(block) for block in problem.blocks], known, measured=problem.measured)
+    blocks = tuple(cut(block) for block in problem.blocks)
+    if before is not None and _alike((network, blocks), (before.problem.network, before.problem.blocks)):
+        return before.problem.renewed(network, blocks, known)
+    return PINN(network, blocks, known, measured=problem.measured)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two trees differ in numbers alone."""
+    return jax.tree.structure(a) == jax.tree.structure(b)
 
 
 def _within(test: tuple[Array, Array], times: list[float], start: float) -> tuple[Array, Array] | None:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from .._checks import Given, float_params, real_array
 from .._contracts import AbstractProblem, AbstractSampler, Batch, Linearisation, Params
-from ..operators import jacobian, stack
+from ..operators import AbstractRows, StructuredJacobian, jacobian, stack
 from ..structure.compat import ClosedJaxpr, Literal
 from ._blocks import Block, Row, Weighted, draw_points, points_of, taken
 from ._domains import Points
@@ -112,6 +112,20 @@ class PINN(AbstractProblem):
         self.test = self._test_set(exact, params)
         self.loss_points = self.draw(jax.random.key(1))
 
+    def renewed(self, network: Given[Network, ""], blocks: tuple[Block, ...], exact: Any = None) -> "PINN":
+        """Returns the same problem in other numbers, such as times: nothing is checked again.
+
+        Checks trace each residual, which for a slab of a march would take longer than its training.
+        """
+        found = eqx.tree_at(lambda p: (p.network, p.blocks), self, (network, blocks))
+        test = found._test_set(exact, jax.eval_shape(found.init, jax.random.key(0)))
+        return eqx.tree_at(
+            lambda p: (p.test, p.loss_points),
+            found,
+            (test, found.draw(jax.random.key(1))),
+            is_leaf=lambda leaf: leaf is None,
+        )
+
     def init(self, key: PRNGKeyArray) -> Params:
         """Returns `{"network": ..., "unknowns": ..., "fields": ...}`: random weights and the
         first guesses.
@@ -156,9 +170,12 @@ class PINN(AbstractProblem):
 
     def counts(self, params: Params) -> tuple[int, int]:
         """Returns how many rows a step has, and how many parameters there are."""
-        shapes = eqx.filter_eval_shape(_drawn_residuals, self, params, jax.random.key(0))
-        rows = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+        rows = sum(leaf.size for leaf in jax.tree.leaves(self.shapes(params)))
         return rows, sum(leaf.size for leaf in jax.tree.leaves(params))
+
+    def shapes(self, params: Params) -> dict[str, jax.ShapeDtypeStruct]:
+        """Returns the shapes of `rows`, block by block, for parameters of which shapes are enough."""
+        return eqx.filter_eval_shape(_drawn_rows, self, params, jax.random.key(0))
 
     def default_sampler(self, params: Params) -> AbstractSampler:
         """Returns a sampler of evenly spread points.
@@ -178,7 +195,7 @@ class PINN(AbstractProblem):
                     f"points, got {leaf.dtype}; convert with jax.tree.map(lambda p: p.astype(float), params)."
                 )
         found = [
-            jacobian(self._row(block), params, points_of(batch[block.name])).scale(_scale(block, batch))
+            _tested(block, jacobian(self._row(block), params, points_of(batch[block.name])), batch)
             for block in self.blocks
         ]
         rows = found[0] if len(found) == 1 else stack(found)
@@ -195,6 +212,11 @@ class PINN(AbstractProblem):
             block.name: jax.vmap(self._row(block), (None, 0))(params, points_of(batch[block.name]))
             for block in self.blocks
         }
+
+    def rows(self, params: Params, batch: Batch) -> dict[str, Float[Array, " k"]]:
+        """Returns the rows of each block as training sees them: weighted, and integrated in a weak form."""
+        found = self.residuals(params, batch)
+        return {block.name: _weighted(block, found[block.name], batch) for block in self.blocks}
 
     def metrics(self, params: Params) -> dict[str, Scalar]:
         """Returns `loss` on points of its own, `relative_l2` where the solution is known, and the
@@ -228,12 +250,7 @@ class PINN(AbstractProblem):
         return Row(self.network, self.fields, block.residual)
 
     def _residual(self, params: Params, batch: Batch) -> Float[Array, " k"]:
-        found = self.residuals(params, batch)
-        parts = [
-            jax.vmap(jnp.multiply)(_scale(block, batch), found[block.name]).reshape(-1)
-            for block in self.blocks
-        ]
-        return jnp.concatenate(parts)
+        return jnp.concatenate(list(self.rows(params, batch).values()))
 
     def _check_names(self) -> None:
         """Every unknown and field must be an argument of some residual, and of one kind."""
@@ -291,8 +308,8 @@ class PINN(AbstractProblem):
 
 
 @eqx.filter_jit  # the slabs of a march are traced once
-def _drawn_residuals(problem: PINN, params: Params, key: PRNGKeyArray) -> dict[str, Array]:
-    return problem.residuals(params, problem.draw(key))
+def _drawn_rows(problem: PINN, params: Params, key: PRNGKeyArray) -> dict[str, Array]:
+    return problem.rows(params, problem.draw(key))
 
 
 def _everywhere(function: Callable, x: Any) -> Array:
@@ -311,6 +328,27 @@ def _scale(block: Block, batch: Batch) -> Float[Array, " N"]:
         return jnp.sqrt(block.weight * entry.weight)
     count = jax.tree.leaves(entry)[0].shape[0]
     return jnp.full(count, jnp.sqrt(block.weight / count))
+
+
+def _weighted(block: Block, residual: Float[Array, "N *o"], batch: Batch) -> Float[Array, " k"]:
+    """The rows of a block from its residuals."""
+    scaled = jax.vmap(jnp.multiply)(_scale(block, batch), residual)
+    tests = _tests(block)
+    if tests is not None:
+        scaled = jnp.tensordot(tests, scaled, axes=1)
+    return scaled.reshape(-1)
+
+
+def _tested(block: Block, jac: StructuredJacobian, batch: Batch) -> AbstractRows:
+    """The Jacobian of those rows."""
+    scaled = jac.scale(_scale(block, batch))
+    tests = _tests(block)
+    return scaled if tests is None else scaled.combine(tests)
+
+
+def _tests(block: Block) -> Float[Array, "q N"] | None:
+    """What takes the residuals of a step to its rows, where they are not the rows themselves."""
+    return None if block.weak is None else block.weak.matrix
 
 
 def _depends(traced: ClosedJaxpr, count: int) -> bool:

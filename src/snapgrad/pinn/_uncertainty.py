@@ -204,7 +204,7 @@ def _data_rows(problem: PINN, params: Params, data: Any) -> dict[str, tuple[np.n
         raise ValueError(
             "`data` must name the blocks that hold measured values: the problem has none on sg.pinn.Points."
         )
-    shapes = jax.eval_shape(lambda p: problem.residuals(p, problem.draw(jax.random.key(4))), params)
+    shapes = problem.shapes(params)
     ends = np.cumsum([shapes[name].size for name in known])
     found = {}
     for block, end in zip(problem.blocks, ends, strict=True):

@@ -55,7 +55,7 @@ def run(name: str, method: str, seed: int, args: argparse.Namespace) -> None:
         "problem": name,
         "method": method,
         "seed": seed,
-        "slabs": slabs,
+        "slabs": args.slabs or entry.pieces,
         "precision": "float32" if args.float32 else "float64",
         "device": jax.devices()[0].device_kind,
         "cores": len(os.sched_getaffinity(0)),
@@ -85,7 +85,7 @@ def run(name: str, method: str, seed: int, args: argparse.Namespace) -> None:
 
     key, options = jax.random.key(seed), {"seconds": args.seconds, "callback": tell}
     options |= pinn.setting(method, problem)._asdict()
-    if slabs > 1:
+    if slabs != 1:
         options["sampler"] = lambda slab: pinn.setting(method, slab).sampler
         solution = pinn.march(problem, key, slabs=slabs, **options)
         end = {"relative_l2": float(solution.relative_l2)}

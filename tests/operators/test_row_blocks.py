@@ -129,6 +129,28 @@ def test_stack(options):
     np.testing.assert_allclose(quick_jit(lambda: a.cross(b))(), A @ B.T, atol=1e-12)
 
 
+def test_combine():
+    M, N = normal(20, 3, 6), normal(21, 2, 5)
+    jac, two = structured(), structured(5, two_outputs)
+    J, JJ = rows_of(jac), rows_of(two, two_outputs)
+    summed = jnp.kron(N, jnp.eye(2)) @ JJ  # each output by itself
+    w = normal(22, 3)
+    check(
+        (jac.combine(M), M @ J),
+        (two.combine(N), summed),
+        (jac.scale(2.0).combine(M).scale(w), 2 * w[:, None] * (M @ J)),
+        (stack([jac.combine(M), two.combine(N)]), jnp.concatenate([M @ J, summed])),
+        (jac.combine(M).centre(), M @ J - (M @ J).mean(axis=0, keepdims=True)),
+    )
+    np.testing.assert_allclose(
+        quick_jit(lambda: jac.combine(M).cross(two))(), M @ J @ JJ.T, atol=1e-11, rtol=0
+    )
+    kept = jac.combine(M).restrict({"W": True, "b": False, "v": False})
+    np.testing.assert_allclose(quick_jit(lambda: kept.dense())(), (M @ J)[:, :40], atol=1e-12, rtol=0)
+    with pytest.raises(ValueError, match=r"`matrix` must have one column for each of 6 points, got \(2, 5\)"):
+        jac.combine(N)
+
+
 def test_stack_as_one_block():
     even = stack([structured(6), structured(5)])
     w = normal(9, 11)

@@ -51,31 +51,58 @@ def test_linear_networks_say_so():
     assert not perceptron.linear and perceptron(perceptron.init(KEY), jnp.array([0.1, 0.2])).shape == ()
 
 
-@pytest.mark.parametrize("done", [0, 1, 3])
+class Plain(eqx.Module):
+    """A network that does not say whether it is linear."""
+
+    network: pinn.Series
+
+    def init(self, key):
+        return self.network.init(key)
+
+    def __call__(self, params, x):
+        return self.network(params, x)
+
+
+@pytest.mark.parametrize("done", [0, 2])
 def test_slabs_of_linear_networks_are_summed(done):
-    """The same function, with its derivatives, as the sum of the outputs of all slabs."""
-    network = pinn.Evolving(spectral(3, 2), RING, lambda x: jnp.cos(jnp.pi * x[1]))
-    held = network.over(np.linspace(0, 0.5, 5).tolist())
-    for i in range(done):
-        held = held.after(network.init(jax.random.key(i)))
-    one_by_one = eqx.tree_at(lambda held: held.length, held, None, is_leaf=lambda leaf: leaf is None)
-    params, orders = network.init(jax.random.key(9)), [(), (0,), (1, 1), (0, 1)]
-    assert held.length is not None
+    """The same function, with its derivatives, as the sum of the outputs of all slabs, long and short."""
+    inner, times = spectral(3, 2), (0, 0.01, 0.04, 0.2, 0.5)
 
-    def at(held, x):
-        return jnp.stack(pinn.partials(lambda x: held(params, x), x, orders))
+    def held(network):
+        found = pinn.Evolving(network, RING, lambda x: jnp.cos(jnp.pi * x[1])).over(times)
+        for i in range(done):
+            found = found.after(inner.init(jax.random.key(i)))
+        return found
 
-    times = jnp.array([0.01, 0.125, 0.2, 0.25, 0.3, 0.374, 0.375, 0.49])
-    points = jnp.stack(
-        [times[times < 0.125 * (done + 1)], jnp.full((times < 0.125 * (done + 1)).sum(), 0.3)], 1
-    )
-    found, expected = (jax.vmap(lambda x, h=h: at(h, x))(points) for h in (held, one_by_one))
-    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+    params, orders = inner.init(jax.random.key(9)), [(), (0,), (1, 1)]
+    end = times[done + 1]
+    when = jnp.array([*times[: done + 1], 0.005, 0.3 * end, 0.7 * end, 0.99 * end])
+    points = jnp.stack([when, jnp.full(when.shape, 0.3)], 1)
+
+    def at(network):
+        return jax.vmap(lambda x: jnp.stack(pinn.partials(lambda x: network(params, x), x, orders)))(points)
+
+    np.testing.assert_allclose(at(held(inner)), at(held(Plain(inner))), rtol=1e-10, atol=1e-12)
 
 
-def test_slabs_of_unequal_length_are_not_summed():
-    network = pinn.Evolving(spectral(3, 2), RING, lambda x: jnp.cos(jnp.pi * x[1]))
-    assert network.over([0, 0.1, 0.5]).length is None
+def test_a_series_of_several_functions_in_several_coordinates():
+    """Two functions of (t, x, y): each wave of y has a series in x for a coefficient."""
+    waves = pinn.Series.outputs(2)
+    times = pinn.Polynomial([0], [1], 1, pinn.Series.outputs(2, 2 * waves))
+    network = pinn.Series(pinn.Series(times, 1, 2.0, 2, count=2 * waves), 2, 1.0, 2, count=2)
+    params, point = network.init(KEY), (0.3, 0.4, 0.7)
+    a = np.asarray(params).reshape(2, 2, 5, 5)  # time, function, wave of y, wave of x
+
+    def basis(angle):
+        k, size = np.array([1, 2]), 1 / np.array([1, 4, 1, 4])
+        return np.append(1, np.concatenate([np.cos(k * angle), np.sin(k * angle)]) * size)
+
+    expected = np.einsum("t,tfyx,y,x->f", [1, -0.4], a, basis(2 * np.pi * 0.7), basis(np.pi * 0.4))
+    np.testing.assert_allclose(network(params, jnp.array(point)), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="must have 10 outputs for 2 modes of 2 functions"):
+        pinn.Series(pinn.MLP([1, 4, 5]), 1, 2.0, 2, count=2)(
+            pinn.MLP([1, 4, 5]).init(KEY), jnp.array([0.1, 0.2])
+        )
 
 
 def test_a_grid_has_nodes_of_gauss_and_even_ones():

@@ -49,8 +49,8 @@ def zoo_table() -> "Table":
     table.add_column("equation, setting, network and points per step, best published error")
     for name, entry in ZOO.items():
         sizes = f"{entry.layers}; points {' + '.join(map(str, entry.points))}"
-        if entry.slabs > 1:
-            sizes += f"; {entry.slabs} slabs of time"
+        if entry.pieces > 1:
+            sizes += f"; {entry.pieces} slabs of time"
         lines = [entry.equation, entry.setting, sizes]
         if entry.record is not None:
             lines.append(f"record {record_words(entry.record)}")

@@ -123,7 +123,7 @@ def _slabs(problem: PINN) -> list[str]:
     held = isinstance(problem.network, Evolving)
     if not spans or (min(spans) > 0 and not held) or max(spans) == 0 or problem.unknowns or problem.fields:
         return []
-    if (slabs := slabs_of(problem)) > 1:
+    if slabs := slabs_of(problem):
         return [
             f"Its network is made for slabs of time: sg.pinn.march(problem, key, slabs={slabs}) goes "
             f"from slab to slab."

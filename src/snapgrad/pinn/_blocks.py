@@ -66,7 +66,7 @@ class Block(eqx.Module):
         points: int | None = None,
         weight: Given[ArrayLike, ""] = 1.0,
         grid: Sequence[int] | None = None,
-        weak: Weak | None = None,
+        weak: Given[Weak | None, ""] = None,
     ):
         if not isinstance(name, str) or not name:
             raise TypeError(f"`name` must be a word such as 'interior', got {name!r}.")

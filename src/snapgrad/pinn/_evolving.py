@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._checks import Given
@@ -18,8 +17,6 @@ from ._network import Network, check_network, evaluate, is_linear
 
 TOGETHER = 16
 """So many networks of earlier slabs are evaluated side by side; more would fill the memory."""
-EVEN = 1e-9
-"""Slabs are equally long if their lengths differ by at most this part."""
 
 
 class Evolving(eqx.Module):
@@ -28,8 +25,9 @@ class Evolving(eqx.Module):
     With such a network an equation of evolution needs no block for its start, nor a weight for one, and
     `sg.pinn.march` hands it on: it keeps the networks of the slabs before, so that the start of slab k is
     u₀(x) + Σ_{j<k} N_j(T_j, x), exact to rounding with all its derivatives. All slabs share one compiled
-    program, and the last one speaks for all times. Where N is linear in its parameters (`sg.pinn.Polynomial`,
-    and `sg.pinn.Series` of one) those of slabs of equal length are summed instead of their outputs.
+    program, and the last one speaks for all times. Where slabs differ in length, N sees a time that takes as
+    long in each of them as in the mean one. Where N is linear in its parameters (`sg.pinn.Polynomial`, and
+    `sg.pinn.Series` of one) those of the slabs before are summed instead of their outputs.
 
     Conditions on the boundary of space belong into N and u₀, or into blocks.
 
@@ -56,7 +54,7 @@ class Evolving(eqx.Module):
     times: Float[Array, " slabs_and_one"]
     done: Int[Array, ""]  # how many slabs lie behind
     earlier: Params  # of their networks, one after the other; zeros for those to come
-    length: Float[Array, ""] | None  # of every slab, where all are equally long
+    length: Float[Array, ""]  # of a slab, on average
 
     def __init__(
         self,
@@ -78,7 +76,7 @@ class Evolving(eqx.Module):
         self.start, self.velocity, self.lift = (as_tree(fn) for fn in (start, velocity, lift))
         # With a dtype of their own: a weak type would be another program.
         self.times = jnp.stack([jnp.asarray(domain.start, float), jnp.asarray(domain.end, float)])
-        self.done, self.earlier, self.length = jnp.zeros((), int), None, None
+        self.done, self.earlier, self.length = jnp.zeros((), int), None, self.times[1] - self.times[0]
 
     def init(self, key: PRNGKeyArray) -> Params:
         """Returns random initial parameters of the network inside."""
@@ -99,8 +97,8 @@ class Evolving(eqx.Module):
         found = known + self._share(params, x, since, self.times[self.done + 1] - begin)
         if self.earlier is None:
             return found
-        if self.length is not None and self.velocity is None and is_linear(self.network):
-            return found + self._summed(x, time, self.length)
+        if self.velocity is None and is_linear(self.network):
+            return found + self._summed(x, time)
 
         def share(slab: tuple[Params, Array, Array, Array]) -> Array:
             weights, begin, end, past = slab
@@ -117,7 +115,7 @@ class Evolving(eqx.Module):
         slabs = (self.earlier, self.times[:-2], self.times[1:-1], past)
         return found + jnp.sum(jax.lax.map(share, slabs, batch_size=TOGETHER), axis=0)
 
-    def _summed(self, x: Float[Array, " d"], time: Array, length: Array) -> Float[Array, "*o"]:
+    def _summed(self, x: Float[Array, " d"], time: Array) -> Float[Array, "*o"]:
         """What the slabs before add where networks are linear: that of the sum of their weights."""
         slab = jnp.minimum(jnp.sum(time >= self.times[1:-1]), self.done)
         before = jax.tree.map(
@@ -125,13 +123,15 @@ class Evolving(eqx.Module):
             self.earlier,
         )
         own = jax.tree.map(lambda room: room[jnp.minimum(slab, room.shape[0] - 1)], self.earlier)
-        past = self._share(own, x, jnp.where(slab < self.done, time - self.times[slab], 0), length)
-        return self._share(before, x, length, length) + past
+        since = jnp.where(slab < self.done, time - self.times[slab], 0)
+        past = self._share(own, x, since, self.times[slab + 1] - self.times[slab])
+        return self._share(before, x, self.length, self.length) + past
 
     def _share(self, params: Params, x: Float[Array, " d"], since: Array, length: Array) -> Array:
         """What the network of a slab adds, so long after the start of that slab."""
-        out = evaluate(self.network, params, jnp.concatenate([since[None], x[1:]]), "sg.pinn.Evolving")
         s = since / length
+        local = jnp.concatenate([(s * self.length)[None], x[1:]])
+        out = evaluate(self.network, params, local, "sg.pinn.Evolving")
         return (s if self.velocity is None else s**2) * out
 
     def over(self, times: Sequence[float]) -> "Evolving":
@@ -144,9 +144,7 @@ class Evolving(eqx.Module):
         def room(leaf: jax.ShapeDtypeStruct) -> Array:
             return jnp.zeros((count, *leaf.shape), leaf.dtype)
 
-        lengths = np.diff(np.asarray(times, float))
-        even = np.allclose(lengths, lengths[0], rtol=EVEN, atol=0)
-        length = jnp.asarray(lengths[0], float) if even else None
+        length = jnp.asarray((times[-1] - times[0]) / (count + 1), float)
         return self._with(jnp.asarray(times, float), jnp.zeros((), int), jax.tree.map(room, params), length)
 
     def after(self, params: Params) -> "Evolving":
@@ -160,7 +158,7 @@ class Evolving(eqx.Module):
         """
         return self._with(self.times, self.done, None if last is None else last.earlier, self.length)
 
-    def _with(self, times: Array, done: Array, earlier: Params, length: Array | None) -> "Evolving":
+    def _with(self, times: Array, done: Array, earlier: Params, length: Array) -> "Evolving":
         return eqx.tree_at(
             lambda network: (network.times, network.done, network.earlier, network.length),
             self,

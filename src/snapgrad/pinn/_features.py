@@ -18,6 +18,9 @@ from .._contracts import Params
 from ._domains import AbstractDomain
 from ._network import MLP, Network, check_network, evaluate, is_linear
 
+SMALL = 0.01
+"""The size of the functions that polynomials are at first."""
+
 
 class Scaled(eqx.Module):
     """A network that sees coordinates scaled from [low, high] to [−1, 1], where networks learn best.
@@ -213,10 +216,13 @@ class Series(eqx.Module):
     **Arguments:**
 
     - `network`: any network of the other coordinates with `Series.outputs(modes)` outputs: a₀, all a_k, all
-      b_k. For short times `sg.pinn.Polynomial` is by far the quickest to train.
+      b_k. For short times `sg.pinn.Polynomial` is by far the quickest to train. For several periodic
+      coordinates it is another series.
     - `axis`, `period`: the periodic coordinate, and its period p.
     - `modes`: how many waves. The solution's own coefficients must have fallen to the accuracy that is
       wanted, and further where the equation takes high derivatives.
+    - `count`: how many such functions there are, for which the network has `Series.outputs(modes, count)`
+      outputs, those of the first one first; with one, the output is a number.
 
     ```python
     times = sg.pinn.Polynomial([0], [0.1], degree=8, outputs=sg.pinn.Series.outputs(16))
@@ -230,19 +236,21 @@ class Series(eqx.Module):
     axis: int = eqx.field(static=True)
     period: float = eqx.field(static=True)
     modes: int = eqx.field(static=True)
+    count: int = eqx.field(static=True)
 
-    def __init__(self, network: Given[Network, ""], axis: int, period: float, modes: int):
+    def __init__(self, network: Given[Network, ""], axis: int, period: float, modes: int, count: int = 1):
         self.network = check_network(network)
         if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
             raise ValueError(f"`axis` must be 0, 1, …, got {axis!r}.")
         if not 0 < float(period) < np.inf:
             raise ValueError(f"`period` must be a length above 0, got {period!r}.")
         self.axis, self.period, self.modes = axis, float(period), positive_int("modes", modes)
+        self.count = positive_int("count", count)
 
     @staticmethod
-    def outputs(modes: int) -> int:
+    def outputs(modes: int, count: int = 1) -> int:
         """Returns how many outputs the network inside must have: two for each wave, and the mean."""
-        return 2 * positive_int("modes", modes) + 1
+        return (2 * positive_int("modes", modes) + 1) * positive_int("count", count)
 
     @property
     def linear(self) -> bool:
@@ -253,22 +261,25 @@ class Series(eqx.Module):
         """Returns random initial parameters of the network inside."""
         return self.network.init(key)
 
-    def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, ""]:
+    def __call__(self, params: Params, x: Float[Array, " d"]) -> Float[Array, "*o"]:
         """The output at one point."""
         if self.axis >= x.shape[0]:
             raise ValueError(f"`axis` is {self.axis}, but a point has {x.shape[0]} coordinates.")
         others = jnp.concatenate([x[: self.axis], x[self.axis + 1 :]])
         found = evaluate(self.network, params, others, "sg.pinn.Series")
-        if found.shape != (self.outputs(self.modes),):
+        wanted = self.outputs(self.modes, self.count)
+        if found.shape != (wanted,):
             raise ValueError(
-                f"`network` inside sg.pinn.Series must have {self.outputs(self.modes)} outputs for "
-                f"{self.modes} modes; got shape {found.shape}."
+                f"`network` inside sg.pinn.Series must have {wanted} outputs for {self.modes} modes"
+                f"{f' of {self.count} functions' if self.count > 1 else ''}; got shape {found.shape}."
             )
         number = np.arange(1.0, self.modes + 1)
         angle = 2 * np.pi / self.period * number * x[self.axis]
         # So that random waves of any number weigh alike in second derivatives.
         waves = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)]) / np.tile(number**2, 2)
-        return found[0] + found[1:] @ waves
+        parts = found.reshape(self.count, -1)
+        out = parts[:, 0] + parts[:, 1:] @ waves
+        return out[0] if self.count == 1 else out
 
 
 class Polynomial(eqx.Module):
@@ -312,9 +323,11 @@ class Polynomial(eqx.Module):
         return True
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Returns random coefficients of a smooth function, `[(degree + 1)ᵈ, outputs]`."""
+        """Returns random coefficients of a small smooth function, `[(degree + 1)ᵈ, outputs]`: Newton's method
+        is at home near zero.
+        """
         fall = np.exp(-np.arange(self.degree + 1.0))
-        size = np.ones(1)
+        size = np.full(1, SMALL)
         for _ in range(self.low.shape[0]):
             size = np.multiply.outer(size, fall).reshape(-1)
         return jax.random.normal(key, (len(size), self.outputs)) * size[:, None]

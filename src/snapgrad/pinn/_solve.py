@@ -146,7 +146,7 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
             f"sg.pinn.solve(problem, key, **sg.pinn.setting({known!r}, problem)._asdict()), where names are "
             f"{', '.join(METHODS)}."
         )
-    if (slabs := slabs_of(problem)) > 1:
+    if slabs := slabs_of(problem):
         warnings.warn(
             f"this problem is made to be solved in slabs of time, and its network sees one of them: use "
             f"sg.pinn.march(problem, key, slabs={slabs}).",

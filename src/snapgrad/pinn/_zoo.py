@@ -20,7 +20,7 @@ CANONICAL = (*(name for name, entry in BASIC.items() if entry.record is not None
 def zoo(name: str, *, hidden: Sequence[int] | None = None, points: Sequence[int] | None = None) -> PINN:
     """Returns the problem of that name, with its own network and number of points unless you give others.
 
-    Where `sg.pinn.ZOO[name].slabs` is more than one, network, points and weights are made for one slab of
+    Where `sg.pinn.ZOO[name].slabs` is not one, network, points and weights are made for one slab of
     time: solve it by `sg.pinn.march(problem, key, slabs=sg.pinn.ZOO[name].slabs)`. `sg.pinn.solve` warns.
 
     **Arguments:**
@@ -52,6 +52,9 @@ def zoo(name: str, *, hidden: Sequence[int] | None = None, points: Sequence[int]
     return problem
 
 
-def slabs_of(problem: PINN) -> int:
-    """Into how many slabs of time a problem is made to be cut: 1 for those that are not of the zoo."""
-    return 1 if problem.recipe is None else ZOO[problem.recipe[0]].slabs
+def slabs_of(problem: PINN) -> str | None:
+    """The slabs of time that a problem of the zoo is made to be cut into, as code; None if there are none."""
+    if problem.recipe is None or ZOO[problem.recipe[0]].slabs == 1:
+        return None
+    name, entry = problem.recipe[0], ZOO[problem.recipe[0]]
+    return str(entry.slabs) if isinstance(entry.slabs, int) else f"sg.pinn.ZOO[{name!r}].slabs"

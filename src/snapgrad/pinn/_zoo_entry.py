@@ -34,7 +34,8 @@ class ZooEntry(NamedTuple):
     - `network`: what surrounds the hidden layers: activation, features, conditions that hold exactly.
     - `record`: the best published result, where there is one for exactly this problem.
     - `goal`: the relative error to be reached on one GPU in ten minutes, where one is set.
-    - `slabs`: into how many intervals of time training is best cut (`sg.pinn.march`); 1 for none.
+    - `slabs`: into how many intervals of time training is best cut (`sg.pinn.march`), or the times between
+      them where they are not equally long; 1 for none.
 
     ```python
     print(sg.pinn.ZOO["burgers"].equation)
@@ -49,7 +50,12 @@ class ZooEntry(NamedTuple):
     network: str = "tanh"
     record: Record | None = None
     goal: float | None = None
-    slabs: int = 1
+    slabs: int | tuple[float, ...] = 1
+
+    @property
+    def pieces(self) -> int:
+        """How many slabs of time there are."""
+        return self.slabs if isinstance(self.slabs, int) else len(self.slabs) - 1
 
     @property
     def layers(self) -> str:

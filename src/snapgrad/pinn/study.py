@@ -57,9 +57,10 @@ def train(
     """
     problem = pinn.zoo(name, hidden=hidden, points=points)
     slabs = pinn.ZOO[name].slabs
-    solver = pinn.solve if slabs == 1 else partial(pinn.march, slabs=slabs)
+    marches = slabs != 1
+    solver = partial(pinn.march, slabs=slabs) if marches else pinn.solve
     chosen = pinn.setting(method, problem)._asdict()
-    if slabs > 1:
+    if marches:
         chosen["sampler"] = lambda slab: pinn.setting(method, slab).sampler
     folder = out / "pinn" / name / f"{method}-{seed}"
     team = Team(mesh)
@@ -82,11 +83,11 @@ def train(
         **chosen,
     )
     records = as_records(solution.history)
-    if slabs > 1:  # the records of a slab tell of that slab
+    if marches:  # the records of a slab tell of that slab
         records[-1] |= {"relative_l2": float(solution.relative_l2)}
-    reason = solution.reason if slabs == 1 else str(solution.reason[-1])
+    reason = str(solution.reason[-1]) if marches else solution.reason
     end = {**records[-1], "reason": reason}
-    if slabs > 1 and solution.suspect is not None:
+    if marches and solution.suspect is not None:
         end["suspect"] = solution.suspect
     if not team.leads:
         return {**end, "files": []}

@@ -80,7 +80,8 @@ def _peel(program: Program, atom: Any, trail: Trail) -> list[Term]:
     if name == "split":
         whole = compat.shape(eqn.invars[0])
         axis, position = eqn.params["axis"], _position(eqn, atom)
-        start, size = sum(eqn.params["sizes"][:position]), eqn.params["sizes"][position]
+        sizes = [int(size) for size in eqn.params["sizes"]]  # NumPy's, where the program is a transposed one
+        start, size = sum(sizes[:position]), sizes[position]
         view = views.before_slice(trail.view, axis, start, size, whole[axis])
         return _peel(program, eqn.invars[0], trail._replace(view=view))
     if name in _ONE_OPERAND:

@@ -39,7 +39,7 @@ class PINN(AbstractProblem):
     - `exact`: the solution where it is known, to measure the error: a function of a point, or a pair
       `(points, values)`.
     - `measured`: what `exact` is compared with, a function of `u` and a point; by default u itself. With
-      `lambda u, x: u(x)[0]` it is the first output alone.
+      `lambda u, x: u(x)[0]` it is the first output alone, with `lambda u, x, a: a(x)` the field a.
     - `unknowns`: coefficients to find along with u, `{name: first guess}`. A residual that names one as an
       argument receives it.
     - `fields`: functions of a point to find along with u, `{name: network}`, such as a conductivity that
@@ -161,8 +161,8 @@ class PINN(AbstractProblem):
         """
         if self.measured is None:
             return self.u(params, points)
-        measured = self.measured
-        return jax.vmap(lambda x: measured(partial(self.u, params), x))(points)
+        row = Row(self.network, self.fields, self.measured)
+        return jax.vmap(lambda x: row(params, x))(points)
 
     def draw(self, key: PRNGKeyArray, spread: bool = True) -> dict[str, Any]:
         """Returns points for one step, `{block name: points}`."""

@@ -2,8 +2,8 @@
 
 Burgers' equation is solved by the formula of Cole and Hopf. The others are stored as `_spectral` computed
 them: KdV to 1e-12, Allen–Cahn and Kuramoto–Sivashinsky to 1e-11 (the latter is chaotic: 80-bit numbers),
-Gray–Scott to 1e-5; and the cavity as `_cavity` did: 1e-6 for the smooth lid, 1e-3 to 5e-3 for the
-sharp one. The tests refine them.
+Gray–Scott to 1e-5; and the cavity as `_cavity` did: 2e-8 for the smooth lid, 1e-5 (Re 100) to 1e-4 (Re 1000)
+for the sharp one. The tests refine them.
 """
 
 from functools import lru_cache

@@ -20,7 +20,7 @@ from snapgrad import cli
 from snapgrad.molecules import _solve
 from snapgrad.molecules import study as molecule
 from snapgrad.pinn import study as pinn
-from snapgrad.training import _fit
+from snapgrad.training import _store
 
 
 def small() -> None:
@@ -38,7 +38,7 @@ def small() -> None:
     molecule.molecules.problem_for = lambda *args: hydrogen(params=jnp.array(0.8))
     _solve.problem_for = molecule.molecules.problem_for
     _solve.EVALUATION_STEPS, molecule.PICTURE_STEPS = 20, 5
-    _fit.CHECKPOINT_SECONDS = 0.0
+    _store.CHECKPOINT_SECONDS = 0.0
 
 
 def quantum() -> None:

@@ -135,7 +135,7 @@ def chain(forker, folder: Path, command: list[str], kills: int, seed: int) -> No
         assert not list((here / "out").rglob(".*")), "nothing unfinished is left"
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_stopped_at_random_moments(forker, name, kills, tmp_path):
     if name == "quantum" and find_spec("netket") is None:

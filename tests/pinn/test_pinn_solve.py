@@ -104,7 +104,7 @@ def test_interrupted_and_resumed_to_the_same_bytes(line, undisturbed, tmp_path):
 KILLED = """
 import os, signal, sys
 import conftest, jax
-import snapgrad.training._fit as loop
+import snapgrad.training._store as loop
 from snapgrad import pinn
 loop.CHECKPOINT_SECONDS = 0.0
 die = lambda record, state: os.kill(os.getpid(), signal.SIGKILL) if record["step"] == 30 else None

@@ -14,7 +14,7 @@ import optax
 import pytest
 
 import snapgrad as sg
-from snapgrad.training import _fit
+from snapgrad.training import _fit, _store
 from snapgrad.training._step import Setup
 
 KEY = jax.random.key(0)
@@ -58,7 +58,7 @@ def test_a_model_with_two_outputs(undisturbed):
 
 def test_killed_and_resumed(tmp_path, undisturbed, monkeypatch):
     """A process that dies loses what came after its last checkpoint; going on ends with the same bytes."""
-    monkeypatch.setattr(_fit, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(_store, "CHECKPOINT_SECONDS", 0.0)
 
     class KilledError(Exception):
         pass
@@ -105,7 +105,7 @@ import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import jax; jax.config.update("jax_enable_x64", True)
 import test_fit as t, snapgrad as sg
-t._fit.CHECKPOINT_SECONDS = 0.0
+t._store.CHECKPOINT_SECONDS = 0.0
 die = lambda record, state: os.kill(os.getpid(), signal.SIGKILL) if record["step"] == 15 else None
 sg.fit(t.PROBLEM, t.KEY, steps=20, checkpoint=sys.argv[1], callback=die, **t.OPTIONS)
 """
@@ -168,10 +168,10 @@ def test_the_best_is_kept(tmp_path):
 
 def test_few_seconds_are_kept_to_a_step():
     """However many steps there are between records, steps that take long are counted."""
-    log, limits = _fit._Log(spent=4.0), _fit._limits(None, 5.0, None, None)
-    assert _fit._affordable(_fit._Log(), 0, limits) == 1  # to find out how long one takes
+    log, limits = _store.Log(spent=4.0), _fit._limits(None, 5.0, None, None)
+    assert _fit._affordable(_store.Log(), 0, limits) == 1  # to find out how long one takes
     assert _fit._affordable(log, 8, limits) == 2
-    assert _fit._affordable(_fit._Log(spent=4.9), 8, limits) == 1
+    assert _fit._affordable(_store.Log(spent=4.9), 8, limits) == 1
     assert _fit._affordable(log, 8, _fit._limits(9, None, None, None)) == np.inf
 
 

@@ -29,7 +29,6 @@ from ._geometry import BoundaryPart as BoundaryPart
 from ._geometry import Combination as Combination
 from ._hard import Hard as Hard
 from ._march import Marched as Marched
-from ._march import Shifted as Shifted
 from ._march import march as march
 from ._network import MLP as MLP
 from ._network import Equinox as Equinox
@@ -50,6 +49,7 @@ from ._sampling import Collocation as Collocation
 from ._shapes import HalfSpace as HalfSpace
 from ._shapes import Polygon as Polygon
 from ._shapes import PolygonBoundary as PolygonBoundary
+from ._slabs import Shifted as Shifted
 from ._solve import Solution as Solution
 from ._solve import solve as solve
 from ._storage import load as load

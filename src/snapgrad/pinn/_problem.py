@@ -21,8 +21,9 @@ from ._drawing import AbstractDomain, Sites
 from ._network import Network, check_network, evaluate
 from ._sampling import Collocation
 
-REFRESH_EVERY = 100
-"""The most steps between two sets of points where they outnumber the parameters."""
+REFRESH_EVERY = 25
+"""The most steps between two sets of points where they outnumber the parameters: with more of them a network
+can follow its points away from the solution, with fewer it cannot follow a narrow valley of the loss."""
 EVALUATION_POINTS = 4096
 """Points on which errors and losses are measured; never those of training."""
 

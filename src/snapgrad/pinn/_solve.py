@@ -114,7 +114,7 @@ def solve(problem: PINN, key: PRNGKeyArray, **options: Any) -> Solution:
     """Solves a PINN problem; nothing needs tuning.
 
     By default `sg.Auto` trains on evenly spread points: where the points outnumber the parameters they are
-    kept for up to 100 steps, else drawn anew at each step. For solutions with fronts or layers give
+    kept for up to 25 steps, else drawn anew at each step. For solutions with fronts or layers give
     `sampler=sg.pinn.ResidualAdaptive(problem)`. For the most accurate solution choose points that outnumber
     the parameters, two to one, if memory and time allow (`sg.pinn.advice` says what that takes). Use float64.
 

@@ -7,7 +7,6 @@ from ._checkpoint import save as save
 from ._checkpoint import write_checkpoint as write_checkpoint
 from ._devices import FirstProcessError as FirstProcessError
 from ._devices import Team as Team
-from ._fit import CHECKPOINT as CHECKPOINT
 from ._fit import DEFAULT_STEPS as DEFAULT_STEPS
 from ._fit import fit as fit
 from ._fit import least_squares as least_squares
@@ -19,3 +18,4 @@ from ._run import run as run
 from ._step import TrainState as TrainState
 from ._step import as_transformation as as_transformation
 from ._step import move as move
+from ._store import CHECKPOINT as CHECKPOINT

@@ -1,16 +1,13 @@
 """`sg.fit`: the host loop. Steps in compiled chunks; between them it records, stores, shows and stops."""
 
-import hashlib
 import inspect
-import json
 import os
-import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +17,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray
 
-from .. import _files, _signals
+from .. import _signals
 from .._checks import Given, positive_int, real_scalar, trainable
 from .._contracts import (
     REASONS,
@@ -35,12 +32,12 @@ from .._contracts import (
 from ..methods import Auto
 from ..problems import LeastSquares
 from ..sampling import AllRows, Uniform
-from ._checkpoint import read_checkpoint, read_header, write_checkpoint
 from ._devices import Team, local, placed, within
 from ._endings import ends_in_order
 from ._progress import shown
 from ._run import advance, measure, prepare
 from ._step import Setup, TrainState, as_transformation
+from ._store import CHECKPOINT, Kept, Log, Store, claimed, fingerprint
 
 DEFAULT_STEPS = 1000
 """Where neither steps nor seconds are given."""
@@ -48,12 +45,8 @@ ALL_ROWS_NUMBERS = 2**25
 """All rows are used at each step while their Jacobian has at most this many numbers (256 MiB in float64)."""
 BATCH_ROWS = 512
 """Otherwise a batch has this many rows, enough to keep matrix products busy, or fewer for a vast model."""
-CHECKPOINT_SECONDS = 30.0
-"""Between two checkpoints, so that a large state does not spend its time on the disk."""
 TICK = 1e-9
 """Seconds: no step takes less."""
-CHECKPOINT = "checkpoint.snap"
-"""The name of the checkpoint in its folder."""
 GOALS = ("relative_l2", "relative_error", "loss")
 """What `tol` looks at: the first of these that the problem measures."""
 GAINS = ("loss", *GOALS)
@@ -148,36 +141,18 @@ def fit(
         like = eqx.filter_eval_shape(problem.init, key) if begun is None else begun
         sampler = _default_sampler(problem, like, batch_size)
     setup, current = prepare(problem, key, method, sampler, transform, params, state, mesh)
-    start = _Kept(current, current.params if keep_best else None)
-    log, team = _Log(first=int(current.step)), Team(setup.mesh)
+    start = Kept(current, current.params if keep_best else None)
+    log, team = Log(first=int(current.step)), Team(setup.mesh)
     with ExitStack() as stack:
         stack.enter_context(within(setup.mesh))
         store = None
         if checkpoint is not None:
-            store = _Store(Path(checkpoint) / CHECKPOINT, _fingerprint(setup, every), team)
-            team.told(lambda: stack.enter_context(_claimed(Path(checkpoint))))
+            store = Store(Path(checkpoint) / CHECKPOINT, fingerprint(setup, every), team)
+            team.told(lambda: stack.enter_context(claimed(Path(checkpoint))))
             found = store.begin(local(start, setup.mesh), resume and state is None)
             if found is not None:
                 start, log = placed(found[0], setup.mesh), found[1]
         return _loop(setup, start, log, limits, every, store, callback, progress and team.leads, team)
-
-
-@contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    """The folder of a checkpoint for this process alone; errors say what to do."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(_files.locked(folder))
-        except BlockingIOError as error:
-            raise BlockingIOError(
-                error.errno,
-                "another process is training there: wait for it, or choose another folder for `checkpoint`",
-                str(folder),
-            ) from None
-        except OSError as error:
-            text = f"{error.strerror}: choose another folder for `checkpoint`"
-            raise OSError(error.errno, text, str(folder)) from None
-        yield
 
 
 @dataclass(frozen=True)
@@ -188,115 +163,13 @@ class _Limits:
     patience: float
 
 
-class _Kept(NamedTuple):
-    """The present state, and the best parameters so far where they are kept."""
-
-    state: TrainState
-    best: Params
-
-    @property
-    def stored(self) -> Any:
-        """What a checkpoint holds."""
-        return self.state if self.best is None else tuple(self)
-
-    def restored(self, found: Any) -> "_Kept":
-        """The same kind, from what a checkpoint held."""
-        return _Kept(found, None) if self.best is None else _Kept(*found)
-
-
-@dataclass
-class _Log:
-    """What was recorded so far, and the time it took."""
-
-    first: int = 0
-    spent: float = 0.0
-    rows: list[dict[str, float]] = field(default_factory=list)
-    converged: bool = False
-
-    def cut(self, rows: int, spent: float, converged: bool) -> "_Log":
-        return _Log(self.first, spent, self.rows[:rows], converged)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        names = dict.fromkeys(name for row in self.rows for name in row)
-        return {name: np.array([row.get(name, np.nan) for row in self.rows]) for name in names}
-
-
-@dataclass
-class _Store:
-    """The checkpoint of one run; `mark` says which run."""
-
-    path: Path
-    mark: dict[str, str]
-    team: Team
-    written: float = field(default_factory=time.monotonic)
-
-    def begin(self, like: _Kept, resume: bool) -> tuple[_Kept, _Log] | None:
-        """What there is to go on from, on every process of the run, though the first alone reads it."""
-        found = like, _Log()
-
-        def read() -> str | None:
-            nonlocal found
-            stored = self.read(like, resume)
-            found = found if stored is None else stored
-            return None if stored is None else json.dumps(asdict(stored[1]))
-
-        text = self.team.told(read)
-        return None if text is None else (self.team.shared(found[0]), _Log(**json.loads(text)))
-
-    def read(self, like: _Kept, resume: bool) -> tuple[_Kept, _Log] | None:
-        if not self.path.exists():
-            return None
-        if not resume:
-            raise ValueError(
-                f"`checkpoint` holds a run already, {self.path}: go on with `resume=True`, delete it, or "
-                f"choose another folder."
-            )
-        about = read_header(self.path)["about"]
-        if not isinstance(about.get("mark"), dict) or not {"first", "spent", "rows"} <= about.keys():
-            raise ValueError(
-                f"{self.path} holds no run of sg.fit: choose another folder for `checkpoint`, or delete it."
-            )
-        for name, stored in about["mark"].items():
-            if stored != self.mark.get(name):
-                raise ValueError(
-                    f"{self.path} belongs to a run with another {name}: choose another folder for "
-                    f"`checkpoint`, or delete that one."
-                )
-        try:
-            stored, _ = read_checkpoint(self.path, like.stored)
-        except ValueError as error:
-            raise ValueError(f"{error} To begin anew, delete that file.") from None
-        log = _Log(about["first"], about["spent"], about["rows"], about.get("converged", False))
-        return like.restored(stored), log
-
-    def write(self, kept: _Kept, log: _Log) -> None:
-        about = {"mark": self.mark, "first": log.first, "spent": log.spent, "rows": log.rows}
-        about["converged"] = log.converged
-
-        def store() -> None:
-            try:
-                write_checkpoint(self.path, jax.device_get(kept.stored), about)
-            except OSError as error:
-                text = f"{error.strerror}: free space, and the same call goes on from the last checkpoint"
-                raise OSError(error.errno, text, str(self.path)) from None
-
-        self.team.told(store)
-        self.written = time.monotonic()
-
-    @property
-    def due(self) -> bool:
-        """Whether the last one was long ago, by the clock of the first process."""
-        (late,) = self.team.agree(time.monotonic() - self.written > CHECKPOINT_SECONDS)
-        return bool(late)
-
-
 def _loop(
     setup: Setup,
-    start: _Kept,
-    log: _Log,
+    start: Kept,
+    log: Log,
     limits: _Limits,
     every: int,
-    store: _Store | None,
+    store: Store | None,
     callback: Callback | None,
     progress: bool,
     team: Team,
@@ -322,7 +195,7 @@ def _loop(
         goal.update(row)
         gain.update(row)
     # What belongs together, whenever Ctrl-C comes:
-    good = _Kept(state, best), len(log.rows), log.spent, log.converged
+    good = Kept(state, best), len(log.rows), log.spent, log.converged
     with ExitStack() as stack:
         stack.push(interrupted)
         stop_if_asked = stack.enter_context(team.together())
@@ -334,7 +207,7 @@ def _loop(
         over = log.converged or (resumed and bool(setup.converged(state)))
         reason = _reason(log, goal, gain, limits, stopped, over)
         begun = state
-        good = _Kept(state, best), len(log.rows), log.spent, log.converged
+        good = Kept(state, best), len(log.rows), log.spent, log.converged
         while reason is None:
             done = int(state.step)
             count = int(min(every - done % every, limits.steps - (done - log.first)))
@@ -360,7 +233,7 @@ def _loop(
                 )
             (stopped,) = map(bool, team.agree(callback is not None and bool(callback(last, state))))
             reason = _reason(log, goal, gain, limits, stopped, bool(converged) or bool(unmoved))
-            good = _Kept(state, best), len(log.rows), log.spent, reason == "converged"
+            good = Kept(state, best), len(log.rows), log.spent, reason == "converged"
             log.converged = reason == "converged"
             if store is not None and (store.due or reason):
                 store.write(good[0], log)
@@ -396,7 +269,7 @@ class _Goal:
 
 
 def _reason(
-    log: _Log, goal: _Goal, gain: _Goal, limits: _Limits, stopped: bool, converged: bool
+    log: Log, goal: _Goal, gain: _Goal, limits: _Limits, stopped: bool, converged: bool
 ) -> Reason | None:
     step = log.rows[-1]["step"]
     if stopped:
@@ -414,7 +287,7 @@ def _reason(
     return None
 
 
-def _affordable(log: _Log, done: int, limits: _Limits) -> float:
+def _affordable(log: Log, done: int, limits: _Limits) -> float:
     """How many steps the seconds that are left will last for, at the least one; one to find out."""
     if limits.seconds == np.inf:
         return np.inf
@@ -464,27 +337,6 @@ def _check(setup: Setup, state: TrainState) -> None:
         batch, _ = eqx.filter_jit(Setup.draw)(setup, state)
         for part in batch if isinstance(batch, Pair) else (batch,):
             setup.problem.check(state.params, part)
-
-
-def _fingerprint(setup: Setup, every: int) -> dict[str, str]:
-    """What must be the same for a run to go on bit for bit."""
-
-    def digest(tree: Any) -> str:
-        text = re.sub(r" at 0x[0-9a-f]+", "", eqx.tree_pformat(tree))  # functions say where they are
-        found = hashlib.sha256(text.encode())
-        for leaf in jax.tree.leaves(tree):
-            if eqx.is_array(leaf):
-                found.update(np.asarray(leaf).tobytes())
-        return found.hexdigest()[:16]
-
-    typed = jnp.issubdtype(setup.key.dtype, jax.dtypes.prng_key)
-    return {
-        "problem": digest(setup.problem),
-        "key": digest(jax.random.key_data(setup.key) if typed else setup.key),
-        "method": digest(setup.method),
-        "sampler": digest(setup.sampler),
-        "record_every": str(every),
-    }
 
 
 def with_options_of(loop: Callable) -> Callable[[Callable], Callable]:

@@ -87,6 +87,19 @@ def test_samplers_leave_its_nodes_alone(sampler):
     assert drawn[0].shape == (100, 2) and np.isfinite(solution.history["loss"][-1])
 
 
+def test_advice_looks_at_points_only_where_the_equation_is_asked_there():
+    source = lambda x: jnp.exp(-2000 * jnp.sum(x**2))  # noqa: E731
+    equation = lambda u, x: pinn.laplacian(u, x) + 1e6 * source(x)  # noqa: E731
+
+    def said(**how):
+        made = pinn.PINN(pinn.MLP([2, 4, 1]), [pinn.Block("all", equation, BOX, **how)])
+        return pinn.advice(pinn.solve(made, KEY, steps=1))
+
+    strong, weak = said(points=2000), said(weak=pinn.Weak(6, nodes=45))
+    assert "largest in a few places" in strong and "sg.pinn.Weak" in strong
+    assert "largest in a few places" not in weak
+
+
 def test_it_minimises_the_error_in_the_norm_of_the_energy():
     """A corner of 270° less the corner: of u = r^(2/3) sin(2θ/3), ∇u is not bounded, and Δu is far less so.
 

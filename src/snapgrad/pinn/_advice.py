@@ -7,7 +7,7 @@ import numpy as np
 
 from .._contracts import Params
 from ._balance import balanced
-from ._domains import Points, SpaceTime
+from ._domains import Box, Points, SpaceTime
 from ._evolving import Evolving
 from ._march import Marched
 from ._problem import PINN
@@ -168,16 +168,19 @@ def _stalled(solution: Solution) -> list[str]:
 
 
 def _left(solution: Solution) -> list[str]:
-    """Blocks whose residual is large in a few places."""
+    """Blocks whose residual is large in a few places; in a weak form that says nothing."""
     problem = solution.problem
+    boxes = {b.name for b in problem.blocks if isinstance(b.domain, Box) and not any(b.domain.periodic)}
+    pointwise = [block.name for block in problem.blocks if block.weak is None]
     residuals = eqx.filter_jit(PINN.residuals)(problem, solution.params, problem.draw(jax.random.key(6)))
     found = []
-    for name, residual in residuals.items():
-        sizes = np.abs(np.asarray(residual))
+    for name in pointwise:
+        sizes = np.abs(np.asarray(residuals[name]))
         ratio = sizes.max() / max(np.sqrt(np.mean(sizes**2)), np.finfo(float).tiny)
         if ratio > PEAKED:
             found.append(
                 f"The residual of block {name!r} is largest in a few places, {ratio:.0f} times its root mean "
                 f"square: more points, or sampler=sg.pinn.ResidualAdaptive(problem), go there."
+                + (" If these are corners, ask it in its weak form (sg.pinn.Weak)." if name in boxes else "")
             )
     return found

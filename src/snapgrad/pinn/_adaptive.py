@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import Given, positive_int, real_scalar
 from .._contracts import AbstractSampler, Batch, Linearisation, State, tree_where
-from ._blocks import Block, Weighted, draw_points
+from ._blocks import Block, Weighted, draw_points, weighted
 from ._domains import Points
 from ._drawing import Sites
 
@@ -87,7 +87,7 @@ class ResidualAdaptive(AbstractSampler):
     def init(self, key: PRNGKeyArray) -> State:
         """Returns evenly spread points, which part of them is the oldest, and a count of steps."""
         drawn = draw_points(self.problem.blocks, key, True)
-        batch = {block.name: _even(block, drawn[block.name]) for block in self.problem.blocks}
+        batch = {block.name: weighted(drawn[block.name]) for block in self.problem.blocks}
         return batch, jnp.zeros(()), jnp.zeros((), int)
 
     def draw(
@@ -120,7 +120,7 @@ class ResidualAdaptive(AbstractSampler):
         whole = (-first) % self.parts < width
         found = {}
         for i, block in enumerate(blocks):
-            old, new = batch[block.name], _even(block, even[block.name])
+            old, new = batch[block.name], weighted(even[block.name])
             due = jnp.full(block.points, whole)
             if _adapts(block):
                 size = sizes[block.name]
@@ -159,10 +159,6 @@ class ResidualAdaptive(AbstractSampler):
 
 def _adapts(block: Block) -> bool:
     return block.points >= FEWEST and block.weak is None and not isinstance(block.domain, Points)
-
-
-def _even(block: Block, points: Any) -> Weighted:
-    return Weighted(points, jnp.full(block.points, 1 / block.points, float))
 
 
 def _along_a_curve(points: Float[Array, "M d"]) -> Array:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Scalar
 
 from .._checks import Given, positive_int
 from .._contracts import AbstractSampler, Batch, Linearisation, State
-from ._blocks import Weighted
+from ._blocks import Weighted, weighted
 from ._domains import Points
 from ._problem import PINN
 
@@ -155,10 +155,8 @@ def _times(entry: Any, factor: Float[Array, ""] | None) -> Any:
     """The points of a block with that factor of their weights."""
     if factor is None:
         return entry
-    if not isinstance(entry, Weighted):
-        count = jax.tree.leaves(entry)[0].shape[0]
-        entry = Weighted(entry, jnp.full(count, 1 / count, float))
-    return Weighted(entry.points, factor * entry.weight)
+    points, weight = weighted(entry)
+    return Weighted(points, factor * weight)
 
 
 @eqx.filter_jit

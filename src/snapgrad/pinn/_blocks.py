@@ -151,6 +151,14 @@ class Weighted(NamedTuple):
     weight: Float[Array, " N"]
 
 
+def weighted(entry: Any) -> Weighted:
+    """A block's part of a batch with weights, all of them 1/N where it has none."""
+    if isinstance(entry, Weighted):
+        return entry
+    count = jax.tree.leaves(entry)[0].shape[0]
+    return Weighted(entry, jnp.full(count, 1 / count, float))
+
+
 def points_of(entry: Any) -> Any:
     """The points of a block's part of a batch, weighted or not."""
     return entry.points if isinstance(entry, Weighted) else entry

@@ -15,7 +15,7 @@ from .._checks import Given, float_params, real_array
 from .._contracts import AbstractProblem, AbstractSampler, Batch, Linearisation, Params
 from ..operators import AbstractRows, StructuredJacobian, jacobian, stack
 from ..structure.compat import ClosedJaxpr, Literal
-from ._blocks import Block, Row, Weighted, draw_points, points_of, taken
+from ._blocks import Block, Row, draw_points, points_of, taken, weighted
 from ._domains import Points
 from ._drawing import AbstractDomain, Sites
 from ._network import Network, check_network, evaluate
@@ -324,11 +324,7 @@ def _everywhere(function: Callable, x: Any) -> Array:
 
 def _scale(block: Block, batch: Batch) -> Float[Array, " N"]:
     """The factor of each point's residual: the square root of its weight in the loss."""
-    entry = batch[block.name]
-    if isinstance(entry, Weighted):
-        return jnp.sqrt(block.weight * entry.weight)
-    count = jax.tree.leaves(entry)[0].shape[0]
-    return jnp.full(count, jnp.sqrt(block.weight / count))
+    return jnp.sqrt(block.weight * weighted(batch[block.name]).weight)
 
 
 def _weighted(block: Block, residual: Float[Array, "N *o"], batch: Batch) -> Float[Array, " k"]:

@@ -91,6 +91,14 @@ def test_pinn_time(tmp_path, monkeypatch):
     assert names["marched"].relative_l2 < 0.15 < names["whole"].history["relative_l2"][-1]
 
 
+def test_pinn_weak(tmp_path, monkeypatch):
+    names = run("pinn_weak", tmp_path, monkeypatch)
+    speed, finer = names["speed"], names["speed"](names["finer"])
+    assert abs(finer.min() + 0.2341) < 0.002  # that of degree 24
+    assert max(abs(speed(names["weak"]) - finer)) < 0.02 < 0.1 < max(abs(speed(names["pointwise"]) - finer))
+    assert (tmp_path / "cavity.png").exists()
+
+
 def test_molecule(tmp_path, monkeypatch):
     names = run("molecule", tmp_path, monkeypatch)
     assert abs(names["simple"].params - 27 / 16) < 0.05

@@ -80,7 +80,7 @@ class Block(eqx.Module):
         if weak is not None:
             if not isinstance(weak, Weak):
                 raise TypeError(f"`weak` must be a sg.pinn.Weak, got {type(weak).__name__}.")
-            weak = weak.on(domain)  # a Box, then
+            weak = weak.over(domain)  # a Box, then
             nodes = (weak.nodes,) * cast(Box, domain).dim
             if grid not in (None, nodes):
                 raise ValueError(f"`grid` must be left out where `weak` is given, got {grid!r}.")

@@ -126,7 +126,7 @@ def cavity(
 
     From `start`, a flow of a smaller Reynolds number or degree, where rest is too far away.
     """
-    weak = Weak(degree, order=2).on(Box([0, 0], [1, 1]))
+    weak = Weak(degree, order=2).over(Box([0, 0], [1, 1]))
     tests = np.asarray(weak.matrix) / weak.nodes  # its rows expect residuals divided by √N
     inner = np.polynomial.legendre.leggauss(weak.nodes)[0] / 2 + 0.5
     V = [_series(degree, inner, k) for k in range(5)]

@@ -337,10 +337,11 @@ class Polynomial(eqx.Module):
         if x.shape != self.low.shape:
             raise ValueError(f"`low` and `high` have {self.low.shape[0]} coordinates, got {x.shape[0]}.")
         s = (2 * x - (self.low + self.high)) / (self.high - self.low)
-        found = [jnp.ones_like(s), s]
-        for _ in range(self.degree - 1):
-            found.append(2 * s * found[-1] - found[-2])
-        powers, product = jnp.stack(found), jnp.ones(1)
+        powers = jnp.stack([jnp.ones_like(s), s])
+        while len(powers) <= self.degree:  # T_{m+j} = 2 T_m T_j − T_{m−j}: few large operations compile soon
+            doubled = 2 * powers[-1:] * powers[1:] - powers[-2::-1]
+            powers = jnp.concatenate([powers, doubled])[: self.degree + 1]
+        product = jnp.ones(1)
         for i in range(s.shape[0]):
             product = (product[:, None] * powers[None, :, i]).reshape(-1)
         out = product @ params

@@ -72,7 +72,7 @@ class Weak(eqx.Module):
         if self.nodes < least:
             raise ValueError(f"`nodes` must be at least {least} for `degree` = {degree}, got {nodes}.")
 
-    def on(self, domain: Any) -> "Weak":
+    def over(self, domain: Any) -> "Weak":
         """Returns the same with the matrix of its integrals on a `sg.pinn.Box`; `ValueError` on others."""
         if not isinstance(domain, Box) or any(domain.periodic):
             raise ValueError(

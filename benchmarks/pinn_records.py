@@ -88,11 +88,12 @@ def run(name: str, method: str, seed: int, args: argparse.Namespace) -> None:
     if slabs != 1:
         options["sampler"] = lambda slab: pinn.setting(method, slab).sampler
         solution = pinn.march(problem, key, slabs=slabs, **options)
-        end = {"relative_l2": float(solution.relative_l2)}
+        end = {"relative_l2": float(solution.relative_l2), "reason": ", ".join(sorted(set(solution.reason)))}
     else:
         solution = pinn.solve(problem, key, **options)
-        end = {"unknowns": {field: float(value) for field, value in solution.unknowns.items()}}
-    about |= {"elapsed": time.perf_counter() - begin, "reason": str(solution.reason), **end}
+        unknowns = {field: float(value) for field, value in solution.unknowns.items()}
+        end = {"reason": solution.reason, "unknowns": unknowns}
+    about |= {"elapsed": time.perf_counter() - begin, **end}
     save(args.out, {**about, "curve": curve})
 
 

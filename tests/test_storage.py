@@ -183,6 +183,25 @@ def test_what_compiled_code_makes_of_an_interruption_is_one(tmp_path):
         raise RuntimeError("of its own")
 
 
+def test_what_fails_for_lack_of_what_an_interruption_cut_off_is_one():
+    """Matplotlib drops what is raised while NumPy makes an array, and complains that there is none."""
+
+    def complain():
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise ValueError("no array")
+
+    with pytest.raises(KeyboardInterrupt), _signals.interruptible(), _signals.as_interruptions():
+        complain()
+    with pytest.raises(OSError, match="full"), _signals.interruptible(), _signals.as_interruptions():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:  # while it is taken care of, errors are what they are
+            raise OSError("full")  # noqa: B904
+    with pytest.raises(ValueError, match="no array"), _signals.interruptible(), _signals.as_interruptions():
+        raise ValueError("no array")
+
+
 class Deaf:
     """Python drops what is raised here."""
 

@@ -40,7 +40,7 @@ problem = pinn.PINN(
     ],
     unknowns={"diffusivity": 1.0},
 )
-solution = pinn.solve(problem, jax.random.key(0), steps=150)
+solution = pinn.solve(problem, jax.random.key(0), steps=200)
 
 # %% What was found
 # The errors say how far the noise may have moved the coefficient and the temperature. The size of the noise

@@ -15,10 +15,26 @@ AGAIN = 0.01
 """Seconds after which a signal is sent again that came at a moment when nothing can be raised."""
 
 
+_within: list[list[int]] = []
+"""The signals that came, for each `interruptible` that one is in."""
+
+
 def is_interruption(error: BaseException | None) -> bool:
-    """Whether an error is an interruption, or what compiled code has made of one."""
+    """Whether an error is an interruption, or what compiled code has made of one.
+
+    Such code may raise an error of its own from it, or drop it and fail for what it then lacks: after a
+    signal that is the reason of an error, unless the error came while the interruption was taken care of.
+    """
+    if error is None:
+        return False
+    dropped = any(_within) and not _reached(error, "__context__")
+    return dropped or _reached(error, "__cause__")
+
+
+def _reached(error: BaseException | None, link: str) -> bool:
+    """Whether an interruption is found by following these links of errors."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__
+        error = getattr(error, link)
     return error is not None
 
 
@@ -83,9 +99,11 @@ def interruptible() -> Iterator[list[int]]:
     shown, sys.excepthook = sys.excepthook, printed
     for kind in usual:
         signal.signal(kind, stop)
+    _within.append(came)
     try:
         yield came
     finally:
+        _within.remove(came)
         for timer in timers:
             timer.cancel()
         if came:

@@ -319,7 +319,7 @@ TIME: dict[str, ZooEntry] = {
     "gray-scott": ZooEntry(
         _gray_scott,
         (1, 28),
-        (3 * 84**2,),
+        (3 * 57**2,),  # as many nodes as coefficients: with more of them fewer waves are right
         "u_t = 0.2 Δu + 40(1 − u) − 1000 u v², v_t = 0.1 Δv − 100 v + 1000 u v²",
         "−1 < x, y < 1, periodic, 0 < t < 2, u = 1 − exp(−10((x + 0.05)² + (y + 0.02)²)), "
         "v = exp(−10((x − 0.05)² + (y − 0.02)²)) at t = 0",

@@ -51,6 +51,15 @@ def test_linear_networks_say_so():
     assert not perceptron.linear and perceptron(perceptron.init(KEY), jnp.array([0.1, 0.2])).shape == ()
 
 
+def test_a_start_need_not_be_periodic_beyond_the_domain():
+    """x² is so on [−1, 1] alone; advice has nothing against it."""
+    held = pinn.Evolving(spectral(2, 3), RING, lambda x: x[1] ** 2)
+    block = pinn.Block("all", lambda u, x: pinn.derivative(u, x, (0,)), RING, grid=(4, 8))
+    assert "periodic" not in pinn.advice(pinn.PINN(held, [block]))
+    perceptron = pinn.PINN(pinn.MLP([2, 4, 1]), [block])
+    assert "Coordinate 1 is periodic and the network is not" in pinn.advice(perceptron)
+
+
 class Plain(eqx.Module):
     """A network that does not say whether it is linear."""
 

@@ -101,7 +101,7 @@ def _features(problem: PINN) -> list[str]:
     params = eqx.filter_jit(problem.init)(jax.random.key(0))
     for axis, length in domain.periods.items():
         ends = np.tile((low + high) / 2, (2, 1))
-        ends[1, axis] += length
+        ends[:, axis] = low[axis], low[axis] + length  # a start need not be known beyond the domain
         first, second = np.asarray(problem.u(params, ends))
         if not np.allclose(first, second, atol=1e-3 * (np.abs(first).max() + 1e-3)):
             found.append(

@@ -179,6 +179,12 @@ def test_the_unknown_field_solves_its_equation():
             np.testing.assert_allclose(values, 0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("name", "what"), [("cavity-400", r"\(degree,\)"), ("kdv", r"\(degree, waves\)")])
+def test_sizes_of_networks_without_layers_are_named(name, what):
+    with pytest.raises(ValueError, match=f"`hidden` must be {what} .*got \\(12, 12, 12\\)"):
+        pinn.zoo(name, hidden=(12, 12, 12))
+
+
 def test_records_are_those_of_problems_with_a_reference():
     assert set(pinn.CANONICAL) < set(pinn.NAMES)
     for name, entry in pinn.ZOO.items():

@@ -25,6 +25,15 @@ class Record(NamedTuple):
     note: str = ""
 
 
+def sizes_of(hidden: tuple[int, ...], what: str, count: int) -> tuple[int, ...]:
+    """The sizes of a network without hidden layers; `ValueError` unless there are so many of them."""
+    if len(hidden) != count:
+        raise ValueError(
+            f"`hidden` must be {what} for this problem, whose network has no layers; got {hidden}."
+        )
+    return hidden
+
+
 class ZooEntry(NamedTuple):
     """A problem of the zoo in words: what `snapgrad pinn list` prints.
 

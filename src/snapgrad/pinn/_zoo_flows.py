@@ -15,7 +15,7 @@ from ._operators import derivatives, partials
 from ._problem import PINN, Block
 from ._references import cavity_grid
 from ._weak import Weak
-from ._zoo_entry import Record, ZooEntry
+from ._zoo_entry import Record, ZooEntry, sizes_of
 
 PI = np.pi
 Sizes = tuple[int, ...]
@@ -82,7 +82,7 @@ def _cavity(reynolds: int, corner: Corner, hidden: Sizes, points: Sizes) -> PINN
     is asked in its weak form: pointwise residuals are unbounded in the corners, and small for flows that are
     wrong.
     """
-    box, (degree,) = Box([0, 0], [1, 1]), hidden
+    box, (degree,) = Box([0, 0], [1, 1]), sizes_of(hidden, "(degree,)", 1)
     # The parts of the equation: first derivatives, those of the Laplacian, and the Laplacian of that.
     orders = [(0,), (1,), (0, 0, 0), (0, 1, 1), (0, 0, 1), (1, 1, 1)]
     orders += [(0, 0, 0, 0), (0, 0, 1, 1), (1, 1, 1, 1)]

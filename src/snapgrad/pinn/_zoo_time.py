@@ -24,7 +24,7 @@ from ._references import (
     korteweg_de_vries_grid,
     kuramoto_sivashinsky_grid,
 )
-from ._zoo_entry import Record, ZooEntry
+from ._zoo_entry import Record, ZooEntry, sizes_of
 
 PI = np.pi
 Sizes = tuple[int, ...]
@@ -83,7 +83,7 @@ def _spectral(
     """Polynomials of local time, of that degree, times so many waves of space, on a grid; exact at the
     start.
     """
-    degree, modes = sizes
+    degree, modes = sizes_of(sizes, "(degree, waves)", 2)
     axes, waves = domain.dim - 1, Series.outputs(modes)
     inner: Any = Polynomial([0], [float(domain.end) / SLABS[name]], degree, outputs * waves**axes)
     for axis in range(1, axes + 1):
